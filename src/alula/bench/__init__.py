@@ -1,0 +1,1 @@
+"""Workloads, interleaved timing and result files."""

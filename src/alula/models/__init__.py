@@ -1,0 +1,1 @@
+"""Decoder families, weight formats and where models come from."""

@@ -1,0 +1,1 @@
+"""Tensor operations, each with a plain PyTorch reference."""

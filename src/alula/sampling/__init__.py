@@ -1,0 +1,1 @@
+"""Sampling parameters, keyed noise and logit transforms."""

@@ -1,0 +1,1 @@
+"""What config.json or a GGUF header says about a model. It never imports torch."""

@@ -1,0 +1,1 @@
+"""Draft trees, the walk, drafters and the policy that decides how much to draft."""

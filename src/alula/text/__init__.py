@@ -1,0 +1,1 @@
+"""Tokenizer, chat template, streaming detokenizer and stop strings. It never imports torch."""
