@@ -1,0 +1,84 @@
+"""Draft trees: what a drafter proposes, and the shapes a proposal can take."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from alula.errors import UsageError
+
+
+@dataclass(frozen=True)
+class TreeShape:
+    """How much is drafted: `depth` levels, `width` children a node, `nodes` verified in all."""
+
+    depth: int
+    width: int
+    nodes: int
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether every node has one child."""
+        return self.width == 1
+
+    def __str__(self) -> str:
+        if self.is_chain:
+            return f"chain:{self.depth}"
+        return f"tree:{self.depth}x{self.width}:{self.nodes}"
+
+
+class DraftTree(NamedTuple):
+    """Drafted continuations of S sequences, up to N nodes each.
+
+    Nodes are numbered from 1; 0 is the root, the sequence's last token. A node comes after its
+    parent. A node that a sequence does not use has token -1.
+    """
+
+    tokens: Tensor
+    """[S, N] int64, ids in the target's vocabulary."""
+    parents: Tensor
+    """[S, N] int64, node numbers."""
+
+    @property
+    def nodes(self) -> int:
+        """N, the number of nodes a sequence has room for."""
+        return int(self.tokens.shape[1])
+
+
+def chain(tokens: Tensor) -> DraftTree:
+    """A tree of width 1 from tokens [S, K] in order, -1 after the last that is drafted."""
+    parents = torch.arange(tokens.shape[1], device=tokens.device)
+    return DraftTree(tokens, parents.expand_as(tokens))
+
+
+def parse_shape(text: str) -> TreeShape:
+    """Read `chain:K` or `tree:DEPTHxWIDTH:NODES`; K = 0 drafts nothing.
+
+    Raises UsageError for anything else.
+    """
+    if found := re.fullmatch(r"chain:(\d+)", text):
+        depth = int(found[1])
+        return TreeShape(depth, 1, depth)
+    if found := re.fullmatch(r"tree:(\d+)[x×](\d+):(\d+)", text):
+        depth, width, nodes = (int(part) for part in found.groups())
+        _check_tree(text, depth, width, nodes)
+        return TreeShape(depth, width, nodes)
+    raise UsageError(
+        f"the draft shape {text!r} is not understood",
+        "a shape is chain:K or tree:DEPTHxWIDTH:NODES with whole numbers from 0",
+        "write for example chain:4, or tree:4x4:16 (at most 4 levels, 4 children, 16 nodes)",
+    )
+
+
+def _check_tree(text: str, depth: int, width: int, nodes: int) -> None:
+    room = sum(width**level for level in range(1, depth + 1)) if depth * width else 0
+    if depth < 1 or width < 1 or not depth <= nodes <= room:
+        raise UsageError(
+            f"the draft shape {text!r} cannot be built",
+            f"{depth} levels of width {width} hold between {depth} and {room} nodes",
+            "give a depth and width of at least 1 and a node count between those bounds",
+        )
