@@ -36,8 +36,3 @@ class Rows(NamedTuple):
     """[R, T] int64, slots of logical positions base … last, padded with -1."""
     first: int = 0
     """Lowest logical position that holds a key (a drafter's position 0 holds none)."""
-
-    @property
-    def count(self) -> int:
-        """Number of rows."""
-        return int(self.positions.shape[0])

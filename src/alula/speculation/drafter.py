@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,14 +42,15 @@ class DraftContext(NamedTuple):
 class Drafter(ABC):
     """Proposes the tokens that the target is likely to choose next."""
 
-    taps: ClassVar[tuple[int, ...]] | tuple[int, ...] = ()
+    taps: tuple[int, ...] = ()
     """Decoder layers whose input the drafter needs as features."""
 
     def __init__(self, shape: TreeShape) -> None:
         self.shape = shape
 
+    @abstractmethod
     def allocate(self, pages: int, page_size: int, device: torch.device) -> None:
-        """Make room for a key-value pool beside the target's, where the drafter keeps one."""
+        """Make room for keys and values under the target's page numbers, if the drafter has any."""
 
     @abstractmethod
     def propose(self, context: DraftContext, depth: int) -> DraftTree:
