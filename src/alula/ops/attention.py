@@ -56,7 +56,7 @@ def plan(rows: Rows, page_size: int, window: int | None = None) -> Plan:
         if count:
             part = slice(start, start + count)
             table = rows.page_table[sequence]
-            if rows.tail is None:
+            if rows.tail is None or int(rows.tail[start, 0]) < 0:
                 spans.append(_chain_span(rows, part, table, page_size, window))
             else:
                 base = int(rows.base[sequence])
