@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from alula.engine.request import Sequence
 from alula.sampling.state import SamplingState
 from alula.speculation.tree import DraftTree
 
@@ -50,8 +51,9 @@ class Lines:
         self.draft_parents = integers(count, draft_nodes)
         self.sampling = SamplingState(count, vocab_size, device)
 
-    def admit(self, line: int, tokens: list[int], limit: int, stop_ids: frozenset[int]) -> None:
-        """Begin a sequence on a line: its known tokens, most tokens in all, and its stops."""
+    def admit(self, sequence: Sequence, limit: int, stop_ids: frozenset[int]) -> None:
+        """Begin a sequence on its line: known tokens, most tokens in all, what stops it."""
+        line, tokens = sequence.line, sequence.token_ids
         self.history[line, : len(tokens)] = torch.tensor(tokens, device=self.device)
         self.lengths[line] = len(tokens)
         self.limits[line] = limit
@@ -62,6 +64,9 @@ class Lines:
         stops = torch.tensor(sorted(stop_ids), dtype=torch.int64, device=self.device)
         self.stop_ids[line] = -1
         self.stop_ids[line, : len(stops)] = stops
+        self.sampling.admit(
+            line, sequence.params, sequence.key, sequence.prompt_ids, sequence.output_ids
+        )
 
     def set_pages(self, line: int, pages: list[int]) -> None:
         """Write a sequence's page table."""

@@ -32,8 +32,10 @@ class Emitted:
     """The last token is a stop token."""
     full: bool
     """The sequence has reached its limit."""
+    nodes: int
+    """Draft nodes that were verified."""
     drafted: int
-    """Levels of the draft that was verified."""
+    """Their deepest level."""
     accepted: int
     """Drafted tokens on the accepted path, before any cut."""
     logprobs: list[TokenLogprobs] | None
@@ -157,7 +159,7 @@ class Runner:
         hits = [
             (rounds + number, chunk)
             for number, chunk in enumerate(launch.chunks)
-            if chunk.start and chunk.first
+            if chunk.start and chunk.sequence in admitted
         ]
         if not hits:
             return features
@@ -178,8 +180,9 @@ class Runner:
     ) -> list[Emitted]:
         sequences = [*step.rounds, *(chunk.sequence for chunk in launch.chunks if chunk.final)]
         levels = torch.where(launch.row_numbers >= 0, launch.depths, 0).amax(dim=1).tolist()
-        columns = (emission.stopped, emission.full, path.length, emission.counts)
-        stopped, full, lengths, counts = (column.tolist() for column in columns)
+        nodes = (launch.row_numbers >= 0).sum(dim=1) - 1
+        columns = (nodes, emission.stopped, emission.full, path.length, emission.counts)
+        verified, stopped, full, lengths, counts = (column.tolist() for column in columns)
         tokens = emission.tokens.tolist()
         report = []
         for number, sequence in enumerate(sequences):
@@ -190,6 +193,7 @@ class Runner:
                     tokens=kept,
                     stopped=stopped[number],
                     full=full[number],
+                    nodes=verified[number],
                     drafted=levels[number],
                     accepted=lengths[number] - 1,
                     logprobs=None
