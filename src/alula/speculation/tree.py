@@ -31,6 +31,9 @@ class TreeShape:
         return f"tree:{self.depth}x{self.width}:{self.nodes}"
 
 
+NO_DRAFT = TreeShape(depth=0, width=1, nodes=0)
+
+
 class DraftTree(NamedTuple):
     """Drafted continuations of S sequences, up to N nodes each.
 
