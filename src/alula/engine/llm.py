@@ -7,13 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from alula.engine.core import Engine, Request
 from alula.engine.outputs import Delta, RequestOutput
 from alula.engine.settings import Settings
 from alula.engine.speculator import speculator as make_speculator
 from alula.errors import UsageError
 from alula.models.load import load
-from alula.models.progress import Progress
+from alula.models.progress import Progress, silent
 from alula.sampling.params import SamplingParams
 
 Prompt = str | Sequence[int] | Mapping[str, Any]
@@ -46,9 +48,11 @@ class LLM:
         of an EAGLE-3 drafter. `sizes` are the fields of `Settings`.
         """
         settings = _with_sizes(settings or Settings(), sizes)
-        self.model = load(model, device=device, dtype=dtype, progress=progress)
+        self.model = load(model, device=_device(device), dtype=dtype, progress=progress or silent)
         path = None if drafter is None else Path(drafter)
-        self.speculator = make_speculator(speculation, path, self.model.decoder)
+        self.speculator = make_speculator(
+            speculation, path, self.model.decoder, settings.max_sequences
+        )
         self.engine = Engine(self.model, settings, self.speculator)
 
     @property
@@ -192,3 +196,10 @@ def _params_for(
             "give a single SamplingParams or a list as long as the prompts",
         )
     return list(given)
+
+
+def _device(name: str) -> str:
+    """The device that `auto` means: a GPU where torch sees one."""
+    if name != "auto":
+        return name
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -11,10 +11,11 @@ from torch import Tensor
 from alula.cache.pool import KVPool
 from alula.engine.launch import Launch, build
 from alula.engine.lines import Emission, Lines
+from alula.engine.outputs import TokenLogprobs
 from alula.engine.scheduler import Step
 from alula.models.decoder import Decoder
-from alula.sampling.logprobs import TokenLogprobs, top_logprobs
-from alula.sampling.sampler import sample
+from alula.sampling.logprobs import top_logprobs
+from alula.sampling.sampler import check, sample
 from alula.speculation.tree import NO_DRAFT, TreeShape
 from alula.speculation.walk import Path, walk
 
@@ -83,13 +84,15 @@ class Runner:
         choice = torch.full_like(launch.row_numbers, -1)
         sequence, node = (launch.row_numbers >= 0).nonzero(as_tuple=True)
         logits = self._decoder.logits(hidden[launch.row_numbers[sequence, node]])
-        choice[sequence, node] = sample(
+        chosen = sample(
             logits,
             launch.lines[sequence],
             launch.last[sequence] + launch.depths[sequence, node] + 1,
             launch.path[sequence, node],
             self.lines.sampling,
         )
+        check(chosen)
+        choice[sequence, node] = chosen
         return choice, logits
 
     def _commit(self, launch: Launch, path: Path, emission: Emission) -> None:
@@ -142,5 +145,11 @@ class Runner:
         present = launch.row_numbers >= 0
         indices = present.flatten().cumsum(0).view_as(present) - 1
         rows = indices[number, path.rows[number, : len(tokens)]]
-        chosen = torch.tensor(tokens, device=logits.device)
-        return top_logprobs(logits[rows], chosen, alternatives)
+        found = top_logprobs(logits[rows], torch.tensor(tokens, device=logits.device), alternatives)
+        likeliest = zip(found.ids.tolist(), found.values.tolist(), strict=True)
+        return [
+            TokenLogprobs(token, logprob, list(zip(ids, values, strict=True)))
+            for token, logprob, (ids, values) in zip(
+                tokens, found.chosen.tolist(), likeliest, strict=True
+            )
+        ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from alula.engine.lines import Lines
 from alula.errors import UsageError
 from alula.models.decoder import Decoder
@@ -51,7 +53,9 @@ class Speculator:
         """A sequence has ended."""
 
 
-def speculator(option: str, drafter: Path | None, decoder: Decoder) -> Speculator:
+def speculator(
+    option: str, drafter: Path | None, decoder: Decoder, max_sequences: int
+) -> Speculator:
     """Build what `option` asks for: off, ngram, auto, chain:K or tree:DEPTHxWIDTH:NODES.
 
     Raises UsageError for an option that is not understood or does not fit the drafter.
@@ -62,7 +66,7 @@ def speculator(option: str, drafter: Path | None, decoder: Decoder) -> Speculato
         return _ngram(NGRAM_CHAIN)
     shape = None if option == "auto" else parse_shape(option)
     if drafter is not None:
-        return _eagle3(shape or EAGLE_CHAIN, drafter, decoder)
+        return _eagle3(shape or EAGLE_CHAIN, drafter, decoder, max_sequences)
     if shape is None:
         return _ngram(NGRAM_CHAIN)
     if not shape.is_chain:
@@ -80,7 +84,22 @@ def _ngram(shape: TreeShape) -> Speculator:
     return Speculator(NgramDrafter(shape), f"prompt lookup, {shape}")
 
 
-def _eagle3(shape: TreeShape, path: Path, decoder: Decoder) -> Speculator:
+def _eagle3(shape: TreeShape, folder: Path, decoder: Decoder, max_sequences: int) -> Speculator:
+    from alula.speculation.eagle3 import Eagle3
+    from alula.speculation.eagle3_checkpoint import load
     from alula.speculation.eagle3_drafter import Eagle3Drafter
 
-    return Speculator(Eagle3Drafter.load(path, shape, decoder), f"EAGLE-3 from {path}, {shape}")
+    checkpoint, target = load(folder), decoder.shape
+    checkpoint.fit(
+        hidden_size=target.hidden_size, vocab_size=target.vocab_size, layers=target.layers
+    )
+    network = Eagle3(
+        checkpoint,
+        embed=decoder.embed,
+        device=decoder.device,
+        dtype=decoder.dtype if checkpoint.dtype is torch.float16 else None,
+    )
+    drafter = Eagle3Drafter(
+        network, shape, taps=checkpoint.config.taps(target.layers), max_sequences=max_sequences
+    )
+    return Speculator(drafter, f"EAGLE-3 from {folder}, {shape}")
