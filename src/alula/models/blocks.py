@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from alula.cache.pool import KVPool
@@ -48,8 +49,10 @@ class Attention:
     def __call__(self, x: Tensor, index: int, launch: Launch) -> Tensor:
         """From normed x [R, h] to what layer `index` adds to the residual stream [R, h]."""
         rows, d = x.shape[0], self.head_dim
-        sizes = (self.heads * d, self.kv_heads * d, self.kv_heads * d)
-        q, k, v = (part.view(rows, -1, d) for part in linear(x, self.qkv).split(sizes, dim=-1))
+        sizes = [self.heads * d, self.kv_heads * d, self.kv_heads * d]
+        q, k, v = (
+            part.view(rows, -1, d) for part in torch.split(linear(x, self.qkv), sizes, dim=-1)
+        )
         if self.q_norm is not None and self.k_norm is not None:
             q, k = rms_norm(q, self.q_norm, self.eps), rms_norm(k, self.k_norm, self.eps)
         q, k = rotate(q, launch.cos, launch.sin), rotate(k, launch.cos, launch.sin)

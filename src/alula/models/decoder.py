@@ -73,7 +73,8 @@ class Decoder:
         x = self.embed(ids)
         tapped = {}
         for index, layer in enumerate(self.layers):
-            tapped[index] = x if index in taps else None
+            if index in taps:
+                tapped[index] = x
             x = layer(x, index, launch)
         tapped[len(self.layers)] = x
         aux = torch.cat([tapped[tap] for tap in taps], dim=-1) if taps else None

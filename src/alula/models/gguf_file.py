@@ -13,7 +13,11 @@ from torch import Tensor
 from alula.errors import ModelError
 from alula.shapes.gguf import ROPE_DIVISORS, TIED_HEAD
 
-QUANT_TYPES = tuple("F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K".split())
+QUANT_TYPES = (
+    *("F32", "F16", "BF16"),
+    *("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"),
+    *("Q4_K", "Q5_K", "Q6_K"),
+)
 _ROPE_FREQS = "rope_freqs.weight"
 _TOP = {
     "token_embd": "model.embed_tokens",

@@ -70,7 +70,7 @@ def whole_file(target: Path, size: int, purpose: str) -> Iterator[BinaryIO]:
         partial.replace(target)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _disk_full(target.parent, size, purpose, error.strerror) from error
+            raise _disk_full(target.parent, size, purpose, str(error.strerror)) from error
         raise
     finally:
         partial.unlink(missing_ok=True)

@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import Protocol, Self
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 
 class Task(Protocol):
     """Work under way."""
 
-    def advance(self, amount: int) -> None:
+    def advance(self, amount: int, /) -> None:
         """`amount` more of the total is done."""
 
 
 class Progress(Protocol):
-    """Announces work of `total` units (bytes) and returns what to report its advance to."""
+    """Announces work of `total` units and returns what to report its advance to."""
 
-    def __call__(self, description: str, total: int) -> AbstractContextManager[Task]:
+    def __call__(self, description: str, total: int, /) -> AbstractContextManager[Task]:
         """Start showing one piece of work; leaving the context ends it."""
 
 
-class Silent:
+class _Unwatched:
+    def advance(self, _amount: int, /) -> None:
+        pass
+
+
+def silent(_description: str, _total: int, /) -> AbstractContextManager[Task]:
     """Progress that nobody watches."""
-
-    def __call__(self, description: str, total: int) -> Silent:
-        """Say nothing."""
-        return self
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End nothing."""
-
-    def advance(self, amount: int) -> None:
-        """Count nothing."""
+    return nullcontext(_Unwatched())

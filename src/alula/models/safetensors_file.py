@@ -26,7 +26,8 @@ class SafetensorsWeights:
         for path in files:
             handle = _open(path)
             self.metadata.update(handle.metadata() or {})
-            for name in handle.keys():  # noqa: SIM118: the handle is no mapping
+            names = handle.keys()
+            for name in names:
                 if name in self._homes:
                     first = self._homes[name][0].name
                     raise _damaged(path, f"{name} is also in {first}")

@@ -10,7 +10,7 @@ from typing import Literal
 from alula.errors import ModelError
 from alula.models.builtin import BUILT_IN, fetch
 from alula.models.hub import download
-from alula.models.progress import Progress, Silent
+from alula.models.progress import Progress, silent
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _NAMES = (
@@ -30,13 +30,12 @@ class LocalModel:
     """Of a GGUF file's content, where it is known without reading it."""
 
 
-def resolve(name: str, progress: Progress | None = None) -> LocalModel:
+def resolve(name: str, progress: Progress = silent) -> LocalModel:
     """Find, or fetch, the model that `name` stands for.
 
     A built-in name goes first, then what exists on disk, then the Hugging Face hub. Raises
     ModelError for a name that stands for nothing, EnvironmentFault where it cannot be fetched.
     """
-    progress = progress or Silent()
     if name in BUILT_IN:
         return LocalModel("gguf", fetch(name, progress), name, BUILT_IN[name].sha256)
     path = Path(name).expanduser()
