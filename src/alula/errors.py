@@ -32,7 +32,7 @@ class ModelError(AlulaError):
     exit_code = 5
 
 
-class EnvironmentFault(AlulaError):
+class MachineError(AlulaError):
     """The machine stands in the way: no network, a folder not writable, a disk full."""
 
     exit_code = 6

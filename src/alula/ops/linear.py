@@ -50,7 +50,7 @@ def pack(weight: DenseWeight) -> PackedWeight:
 
 def can_pack(weight: DenseWeight) -> bool:
     """Whether this build of torch packs the weight: on the CPU, with oneDNN."""
-    return weight.values.device.type == "cpu" and torch.backends.mkldnn.is_available()
+    return weight.values.device.type == "cpu" and torch._C._has_mkldnn
 
 
 def linear(x: Tensor, weight: Weight) -> Tensor:

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 
-def rotary_table(frequencies: Tensor, positions: Tensor, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+def rotary_table(
+    frequencies: Tensor, positions: Tensor, scale: float = 1.0
+) -> tuple[Tensor, Tensor]:
     """Cosine and sine [R, d] of positions [R] for inverse frequencies [d / 2], in fp32.
 
     The two halves of the last dimension repeat, as `rotate` expects. `scale` multiplies both

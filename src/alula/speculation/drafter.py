@@ -1,0 +1,61 @@
+"""What a drafter is, and what it may look at."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from alula.speculation.tree import DraftTree, TreeShape
+
+
+class DraftContext(NamedTuple):
+    """The state of S sequences after a launch, as device tensors.
+
+    A sequence knows `lengths` tokens; the last of them is its root, which the target has not
+    computed yet, at position lengths - 1. Draft node i takes the slot of logical position
+    lengths - 1 + i in the page table.
+    """
+
+    history: Tensor
+    """[S, L] int64, token ids by position; beyond `lengths` undefined."""
+    lengths: Tensor
+    """[S] int64."""
+    page_table: Tensor
+    """[S, P] int64."""
+    keys: Tensor
+    """[S] int64, noise keys."""
+    temperatures: Tensor
+    """[S] fp32."""
+    features: Tensor | None
+    """[F, taps * h], the target's states at positions this launch committed; None: no taps."""
+    feature_sequences: Tensor
+    """[F] int64, 0 … S - 1; a sequence's features are adjacent and ascend by position."""
+    feature_positions: Tensor
+    """[F] int64."""
+    drafting: Tensor
+    """[S'] int64, ascending: the sequences that get a draft. The others are only followed."""
+
+
+class Drafter(ABC):
+    """Proposes the tokens that the target is likely to choose next."""
+
+    taps: tuple[int, ...] = ()
+    """Decoder layers whose input the drafter needs as features."""
+
+    def __init__(self, shape: TreeShape) -> None:
+        self.shape = shape
+
+    @abstractmethod
+    def allocate(self, pages: int, page_size: int, device: torch.device) -> None:
+        """Make room for keys and values under the target's page numbers, if the drafter has any."""
+
+    @abstractmethod
+    def propose(self, context: DraftContext, depth: int) -> DraftTree:
+        """Follow all sequences; draft up to `depth` levels (0: none) for those that want it.
+
+        Returns a tree for all S sequences in the drafter's shape cut to `depth`, token -1 where
+        nothing is drafted.
+        """
