@@ -57,7 +57,7 @@ class Attention:
             q, k = rms_norm(q, self.q_norm, self.eps), rms_norm(k, self.k_norm, self.eps)
         q, k = rotate(q, launch.cos, launch.sin), rotate(k, launch.cos, launch.sin)
         keys, values = launch.pool.keys(index), launch.pool.values(index)
-        write_kv(keys, values, k, v, launch.slots)
+        write_kv(keys, values, k, v, launch.slots, launch.plan)
         mixed = attention(q, keys, values, launch.plan, d**-0.5)
         return linear(mixed.reshape(rows, -1), self.out)
 

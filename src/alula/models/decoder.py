@@ -53,9 +53,16 @@ class Decoder:
         self.layers = layers
         self.norm = norm
         self.head = head
+        self.cache_dtype = placement.residual_dtype
         self._residual_dtype = placement.residual_dtype
         frequencies, self._rotary_scale = inverse_frequencies(shape.rope, shape.head_dim)
         self._frequencies = frequencies.to(placement.device)
+
+    @property
+    def cache_bytes_per_token(self) -> int:
+        """What one token takes in the key-value pool."""
+        shape = self.shape
+        return 2 * shape.layers * shape.kv_heads * shape.head_dim * self.cache_dtype.itemsize
 
     def embed(self, ids: Tensor) -> Tensor:
         """Embeddings of ids [R] in the residual stream's dtype, [R, h]."""

@@ -1,7 +1,7 @@
 """Dequantised weights of GGUF files, kept in the cache so that a second start is fast.
 
 The kept file is an ordinary safetensors file in fp32 under Hugging Face names; the GGUF's
-metadata travels in its header, so that a second start parses no GGUF at all.
+metadata lies beside it as JSON, so that a second start parses no GGUF at all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from alula.errors import EnvironmentFault, ModelError
+from alula.errors import MachineError, ModelError
+from alula.models.config import read_json
 from alula.models.gguf_file import GgufWeights
 from alula.models.home import cache_folder, cache_home, need_space, whole_file
 from alula.models.progress import Progress
@@ -45,19 +46,17 @@ def fingerprint(path: Path) -> str:
 
 
 def find(key: str, notes: list[str]) -> Dequantised | None:
-    """What was kept under `key`; a damaged file is noted and counts as none."""
+    """What was kept under `key`; damaged files are noted and count as none."""
     path = _path(key)
     if not path.is_file():
         return None
     try:
         weights = SafetensorsWeights([path])
-        if weights.metadata["format"] == _FORMAT:
-            return Dequantised(json.loads(weights.metadata["gguf"]), weights)
-        why = "it is of another version"
+        if weights.metadata.get("format") == _FORMAT:
+            return Dequantised(read_json(path.with_suffix(".json")), weights)
+        why = "of another version"
     except ModelError as error:
         why = error.why
-    except (KeyError, ValueError) as error:
-        why = f"its header lacks the model's metadata ({error})"
     notes.append(f"the kept weights {path} are made again: {why}")
     return None
 
@@ -67,29 +66,34 @@ def keep(key: str, weights: GgufWeights, progress: Progress, notes: list[str]) -
 
     Where that is impossible the weights themselves are returned, and a note says why.
     """
-    header, size = _header(weights)
     try:
-        folder = cache_folder(_FOLDER)
-        need_space(folder, 2 * size, "keep dequantised weights and leave as much free")
-        with (
-            whole_file(_path(key), size, "keep dequantised weights") as file,
-            progress("dequantising", size) as task,
-        ):
-            file.write(header)
-            for name in sorted(weights.names()):
-                file.write(weights.get(name).numpy().data)
-                task.advance(4 * math.prod(weights.shape(name)))
+        _write(_path(key), weights, progress)
         return SafetensorsWeights([_path(key)])
-    except EnvironmentFault as fault:
+    except MachineError as fault:
         notes.append(f"dequantised weights are not kept: {fault.what} ({fault.why}); {fault.fix}")
         return weights
 
 
+def _write(path: Path, weights: GgufWeights, progress: Progress) -> None:
+    """The metadata first: once the weights are there, both are."""
+    header, size = _header(weights)
+    need_space(cache_folder(_FOLDER), 2 * size, "keep dequantised weights and leave as much free")
+    metadata = json.dumps(dict(weights.metadata)).encode()
+    with whole_file(path.with_suffix(".json"), len(metadata), "keep a model's metadata") as file:
+        file.write(metadata)
+    with (
+        whole_file(path, size, "keep dequantised weights") as file,
+        progress("dequantising", size) as task,
+    ):
+        file.write(header)
+        for name in sorted(weights.names()):
+            file.write(weights.get(name).numpy().data)
+            task.advance(4 * math.prod(weights.shape(name)))
+
+
 def _header(weights: GgufWeights) -> tuple[bytes, int]:
     """The safetensors header of the weights in fp32, and the size of the whole file."""
-    entries: dict[str, Any] = {
-        "__metadata__": {"format": _FORMAT, "gguf": json.dumps(dict(weights.metadata))}
-    }
+    entries: dict[str, Any] = {"__metadata__": {"format": _FORMAT}}
     end = 0
     for name in sorted(weights.names()):
         shape = weights.shape(name)

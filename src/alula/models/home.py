@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from alula.errors import EnvironmentFault
+from alula.errors import MachineError
 
 _PARTIAL = ".partial"
 _YOUNG_SECONDS = 60.0
@@ -29,7 +29,7 @@ def cache_home() -> Path:
 def cache_folder(name: str) -> Path:
     """The folder `name` of the cache, made where it is missing, leftovers of dead runs removed.
 
-    Raises EnvironmentFault where it cannot be written.
+    Raises MachineError where it cannot be written.
     """
     folder = cache_home() / name
     try:
@@ -38,7 +38,7 @@ def cache_folder(name: str) -> Path:
             raise PermissionError(errno.EACCES, "Permission denied")
         _sweep(folder)
     except OSError as error:
-        raise EnvironmentFault(
+        raise MachineError(
             f"the cache folder {folder} cannot be written",
             error.strerror or str(error),
             "set ALULA_HOME to a folder you may write to",
@@ -47,7 +47,7 @@ def cache_folder(name: str) -> Path:
 
 
 def need_space(folder: Path, size: int, purpose: str) -> None:
-    """Raise EnvironmentFault unless the disk of `folder` has room for `size` bytes."""
+    """Raise MachineError unless the disk of `folder` has room for `size` bytes."""
     free = shutil.disk_usage(folder).free
     if free < size:
         raise _disk_full(folder, size, purpose, f"{free / 1e6:.0f} MB are free")
@@ -58,7 +58,7 @@ def whole_file(target: Path, size: int, purpose: str) -> Iterator[BinaryIO]:
     """A file to write that becomes `target`, flushed to disk, when the block ends well.
 
     Two processes may write the same target: each has its own partial file, the last rename
-    stands. Raises EnvironmentFault where the disk fills up; `size`, in bytes, is what is needed.
+    stands. Raises MachineError where the disk fills up; `size`, in bytes, is what is needed.
     """
     partial = target.with_name(f".{target.name}.{secrets.token_hex(6)}{_PARTIAL}")
     try:
@@ -105,8 +105,8 @@ def _sweep(folder: Path) -> None:
                 os.close(handle)
 
 
-def _disk_full(folder: Path, size: int, purpose: str, why: str) -> EnvironmentFault:
-    return EnvironmentFault(
+def _disk_full(folder: Path, size: int, purpose: str, why: str) -> MachineError:
+    return MachineError(
         f"no room on the disk of {folder} to {purpose}",
         f"{size / 1e6:.0f} MB are needed, {why}",
         "free some space, or set ALULA_HOME to a folder on a larger disk",

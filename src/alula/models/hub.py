@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from alula.errors import AlulaError, EnvironmentFault, ModelError
+from alula.errors import AlulaError, MachineError, ModelError
 from alula.models.config import read_json
 from alula.shapes.huggingface import decoder_shape
 
@@ -17,7 +17,7 @@ def download(repository: str) -> Path:
     """The local folder of a repository, as cached where the hub cannot be reached.
 
     The configuration comes first, so that a model alula cannot run costs no download. Raises
-    ModelError for a repository that does not exist or is closed, EnvironmentFault without network.
+    ModelError for a repository that does not exist or is closed, MachineError without network.
     """
     config = _snapshot(repository, ["config.json"]) / "config.json"
     if not config.is_file():
@@ -52,5 +52,5 @@ def _explained(repository: str, error: Exception) -> AlulaError:
     if isinstance(error, (RepositoryNotFoundError, HFValidationError)):
         return ModelError(what, why, "check the spelling; for a private one, `hf auth login`")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return EnvironmentFault(what, why, "free some space, or set HF_HOME to a larger disk")
-    return EnvironmentFault(what, why, "check the network, or name a model on this machine")
+        return MachineError(what, why, "free some space, or set HF_HOME to a larger disk")
+    return MachineError(what, why, "check the network, or name a model on this machine")

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from alula.errors import EnvironmentFault, ResourceError, UsageError
+from alula.errors import MachineError, ResourceError, UsageError
 from alula.models import dequantised, precision
 from alula.models.config import read_json
 from alula.models.decoder import Decoder, read_decoder
@@ -104,9 +104,7 @@ def _checkpoint(
     return _Checkpoint(shape, final(), tokenizer, template)
 
 
-def _read(
-    checkpoint: _Checkpoint, placement: Placement, name: str, progress: Progress
-) -> Decoder:
+def _read(checkpoint: _Checkpoint, placement: Placement, name: str, progress: Progress) -> Decoder:
     try:
         return read_decoder(checkpoint.shape, checkpoint.weights, placement, progress)
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
@@ -132,7 +130,7 @@ def _device(device: str | torch.device) -> torch.device:
             f"alula does not run on {target.type!r}", "it runs on cpu and cuda", "use one of these"
         )
     if target.type == "cuda" and not torch.cuda.is_available():
-        raise EnvironmentFault(
+        raise MachineError(
             "there is no CUDA device",
             f"torch {torch.__version__} sees none",
             "use --device cpu, or install a CUDA build of torch and the driver",

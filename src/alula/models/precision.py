@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from alula.errors import EnvironmentFault
+from alula.errors import MachineError
 from alula.models.families import FAMILIES
 from alula.models.home import cache_folder, cache_home, whole_file
 from alula.models.placement import Placement, Reader
@@ -143,6 +143,6 @@ def _remember(path: Path, measured: Measured) -> None:
         cache_folder(path.parent.name)
         with whole_file(path, len(content), "remember the dtype") as file:
             file.write(content)
-    except EnvironmentFault:
+    except MachineError:
         # Loading goes on; where the cache cannot be written a note says so already.
         return

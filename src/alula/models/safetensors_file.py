@@ -17,21 +17,19 @@ _INDEX = "model.safetensors.index.json"
 
 
 class SafetensorsWeights:
-    """A `WeightSource` over open files."""
+    """A `WeightSource` over one or more files, none of which is held open.
+
+    Opening a file maps it, and what was read stays in memory until it is closed; opened for one
+    tensor at a time, the files never count as a second copy of the model.
+    """
 
     def __init__(self, files: list[Path]) -> None:
-        """Open the files. Raises ModelError for a damaged one, and for a name given twice."""
-        self._homes: dict[str, tuple[Path, Any]] = {}
+        """List the files' tensors. Raises ModelError for a damaged file or a name given twice."""
+        self._homes: dict[str, Path] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
         self.metadata: dict[str, str] = {}
         for path in files:
-            handle = _open(path)
-            self.metadata.update(handle.metadata() or {})
-            names = handle.keys()
-            for name in names:
-                if name in self._homes:
-                    first = self._homes[name][0].name
-                    raise _damaged(path, f"{name} is also in {first}")
-                self._homes[name] = (path, handle)
+            self._list(path)
 
     def names(self) -> frozenset[str]:
         """All tensors."""
@@ -39,16 +37,26 @@ class SafetensorsWeights:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of one, without reading it."""
-        return tuple(self._homes[name][1].get_slice(name).get_shape())
+        return self._shapes[name]
 
     def get(self, name: str) -> Tensor:
         """Read one to the CPU."""
-        path, handle = self._homes[name]
-        try:
-            tensor: Tensor = handle.get_tensor(name)
-        except (SafetensorError, OSError) as error:
-            raise _damaged(path, f"{name}: {error}") from error
-        return tensor
+        with _open(self._homes[name]) as file:
+            try:
+                mapped: Tensor = file.get_tensor(name)
+            except (SafetensorError, OSError) as error:
+                raise _damaged(self._homes[name], f"{name}: {error}") from error
+            return mapped.clone()
+
+    def _list(self, path: Path) -> None:
+        with _open(path) as file:
+            self.metadata.update(file.metadata() or {})
+            names = file.keys()
+            for name in names:
+                if name in self._homes:
+                    raise _damaged(path, f"{name} is also in {self._homes[name].name}")
+                self._homes[name] = path
+                self._shapes[name] = tuple(file.get_slice(name).get_shape())
 
 
 def open_folder(folder: Path) -> SafetensorsWeights:

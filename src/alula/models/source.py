@@ -34,7 +34,7 @@ def resolve(name: str, progress: Progress = silent) -> LocalModel:
     """Find, or fetch, the model that `name` stands for.
 
     A built-in name goes first, then what exists on disk, then the Hugging Face hub. Raises
-    ModelError for a name that stands for nothing, EnvironmentFault where it cannot be fetched.
+    ModelError for a name that stands for nothing, MachineError where it cannot be fetched.
     """
     if name in BUILT_IN:
         return LocalModel("gguf", fetch(name, progress), name, BUILT_IN[name].sha256)
