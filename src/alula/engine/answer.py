@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Tokens
 
-from alula.engine.outputs import CompletionOutput, Delta, SpeculationStats
+from alula.engine.outputs import CompletionOutput, Delta, SpeculationStats, TokenLogprobs
 from alula.engine.request import FinishReason, Sequence
 from alula.engine.runner import Emitted
-from alula.sampling.logprobs import TokenLogprobs
 from alula.text.detokenizer import Detokenizer
 from alula.text.tokenizer import Tokenizer
 

@@ -103,8 +103,8 @@ class Engine:
             vocab_size=shape.vocab_size,
             device=device,
         )
-        speculator.allocate(size.pages, settings.page_size, device)
-        self._runner = Runner(decoder, pool, lines, speculator.drafter)
+        drafting = speculator.begin(lines, size.pages, settings.page_size)
+        self._runner = Runner(decoder, pool, lines, speculator.shape, drafting)
         self._requests: dict[str, Request] = {}
         self._by_sequence: dict[int, tuple[Request, Answer]] = {}
         self._tables: dict[int, int] = {}
@@ -247,4 +247,3 @@ def _count_acceptance(sequence: Sequence, emitted: Emitted) -> None:
     for depth in range(min(emitted.drafted, emitted.accepted + 1)):
         sequence.drafted[depth] += 1
         sequence.accepted[depth] += depth < emitted.accepted
-

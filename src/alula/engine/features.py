@@ -7,7 +7,6 @@ again.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 
@@ -29,7 +28,7 @@ class PageFeatures:
         ends = (positions % self._page_size == self._page_size - 1).nonzero()[:, 0]
         self._store[page_tables[ends, positions[ends] // self._page_size]] = values[ends]
 
-    def of(self, pages: list[int]) -> Tensor:
-        """Features [len(pages), w] of the last positions of `pages`."""
+    def of(self, pages: Tensor) -> Tensor:
+        """Features [M, w] of the last positions of `pages` [M]."""
         assert self._store is not None, "a page is reused before any was committed"
-        return self._store[torch.tensor(pages, device=self._store.device)]
+        return self._store[pages]

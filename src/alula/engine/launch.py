@@ -28,6 +28,8 @@ class Launch(NamedTuple):
     """[S] int64."""
     chunks: list[Chunk]
     """Final ones, then partial ones; their rows come last and in this order."""
+    hits: list[tuple[int, int]]
+    """Sequence number and first position of chunks that begin behind reused pages."""
     tree: DraftTree
     """The drafts of the E emitting sequences; a final chunk has none."""
     depths: Tensor
@@ -77,6 +79,11 @@ def build(step: Step, lines: Lines, page_size: int, shape: TreeShape) -> Launch:
         rows=rows,
         lines=all_lines,
         chunks=chunks,
+        hits=[
+            (number, chunk.start)
+            for number, chunk in enumerate(chunks, start=len(round_lines))
+            if chunk.start and chunk.sequence in step.admitted
+        ],
         tree=DraftTree(*(_more(part, len(finals), fill=-1) for part in tree)),
         depths=_more(depths, len(finals)),
         row_numbers=_row_numbers(tree, len(nodes.ids), finals),

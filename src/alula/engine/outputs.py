@@ -5,9 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from alula.sampling.logprobs import TokenLogprobs
-
 FinishReason = Literal["stop", "length", "abort"]
+
+
+@dataclass(frozen=True)
+class TokenLogprobs:
+    """Log-probabilities at one token, under the unmodified logits."""
+
+    token_id: int
+    logprob: float
+    top: list[tuple[int, float]]
+    """The likeliest tokens and their log-probabilities, from the top."""
 
 
 @dataclass(frozen=True)

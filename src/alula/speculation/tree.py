@@ -31,6 +31,9 @@ class TreeShape:
         return f"tree:{self.depth}x{self.width}:{self.nodes}"
 
 
+NO_DRAFT = TreeShape(depth=0, width=1, nodes=0)
+
+
 class DraftTree(NamedTuple):
     """Drafted continuations of S sequences, up to N nodes each.
 
@@ -107,5 +110,5 @@ def path_tokens(tree: DraftTree, way: Tensor) -> Tensor:
     """Drafted ids along each node's way [S, N + 1, D]: the root left out, -1 where it ends."""
     tokens = torch.nn.functional.pad(tree.tokens, (1, 0), value=-1)
     sequences, rows, depth = way.shape
-    picked = tokens.gather(1, way.clamp_min(0).reshape(sequences, -1)).view(sequences, rows, depth)
+    picked = tokens.gather(1, way.clamp_min(0).flatten(1)).view(sequences, rows, depth)
     return torch.where(way > 0, picked, -1)[:, :, 1:]
