@@ -14,6 +14,7 @@ TIED_HEAD = "alula.tied_head"
 ROPE_DIVISORS = "alula.rope_divisors"
 """Keys a reader adds to the metadata for what only the file's tensors tell."""
 
+_EOS_KEYS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))
 _DTYPE_OF_FILE_TYPE = {1: "float16", 32: "bfloat16"}
 
 
@@ -47,8 +48,7 @@ def decoder_shape(metadata: Mapping[str, Any]) -> DecoderShape:
         tied_head=fields.flag(TIED_HEAD),
         qkv_bias=family == "qwen2",
         qk_norm=family == "qwen3",
-        eos_ids=fields.token_ids("tokenizer.ggml.eos_token_id")
-        | fields.token_ids("tokenizer.ggml.eot_token_id"),
+        eos_ids=frozenset().union(*(fields.token_ids(key) for key in _EOS_KEYS)),
         bos_id=min(fields.token_ids("tokenizer.ggml.bos_token_id"), default=None),
         dtype=_DTYPE_OF_FILE_TYPE.get(fields.raw("general.file_type"), "float32"),
     )
