@@ -11,8 +11,9 @@ from tiny import write_tiny_model
 
 
 @pytest.fixture(autouse=True, scope="session")
-def few_threads() -> None:
-    torch.set_num_threads(2)
+def one_thread() -> None:
+    """Tests run side by side, one to a core; threads that wait for each other's cores crawl."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

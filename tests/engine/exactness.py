@@ -83,7 +83,7 @@ class Oracle(Drafter):
         self._miss = miss
         self._dice = random.Random(3)
 
-    def allocate(self, pages: int, page_size: int, device: torch.device) -> None:
+    def allocate(self, pages: int, page_size: int, sequences: int, device: torch.device) -> None:
         """It keeps no keys."""
 
     def propose(self, context: DraftContext, depth: int) -> DraftTree:

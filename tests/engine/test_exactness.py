@@ -33,7 +33,7 @@ class Bench:
         if kind == "ngram":
             return Speculator(NgramDrafter(parse_shape("chain:5"), shortest=1))
         if kind == "eagle":
-            return speculator(shape, self._drafter(), self.model.decoder, 8)
+            return speculator(shape, self._drafter(), self.model.decoder)
         truths = [(prompt, out) for (prompt, _), out in zip(self.cases, self.plain, strict=True)]
         return Speculator(Oracle(parse_shape(shape), truths))
 

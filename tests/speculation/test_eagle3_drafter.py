@@ -51,10 +51,8 @@ class _World:
         self.network = _Recorder(
             self.checkpoint, embed=self.table.__getitem__, device=CPU, window=window
         )
-        self.drafter = Eagle3Drafter(
-            self.network, shape, taps=config.taps(LAYERS), max_sequences=len(lengths)
-        )
-        self.drafter.allocate(len(pages), PAGE, CPU)
+        self.drafter = Eagle3Drafter(self.network, shape, taps=config.taps(LAYERS))
+        self.drafter.allocate(len(pages), PAGE, len(lengths), CPU)
 
     def context(self, spans: dict[int, range], drafting: list[int]) -> DraftContext:
         """Features of the given positions by sequence."""
@@ -140,8 +138,8 @@ def test_an_embedding_of_its_own_is_used():
     tensors = {**world.checkpoint.tensors, "embed_tokens.weight": own}
     checkpoint = Eagle3Checkpoint(world.checkpoint.config, tensors)
     network = Eagle3(checkpoint, embed=world.table.__getitem__, device=CPU)
-    drafter = Eagle3Drafter(network, CHAIN, taps=(2, 5, 7), max_sequences=1)
-    drafter.allocate(8, PAGE, CPU)
+    drafter = Eagle3Drafter(network, CHAIN, taps=(2, 5, 7))
+    drafter.allocate(8, PAGE, 1, CPU)
     found = drafter.propose(world.context({0: range(5)}, [0]), 4)
     world.checkpoint = checkpoint
     assert _paths(found, 0) == world.expected(0)

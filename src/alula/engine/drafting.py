@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 import torch
@@ -31,6 +32,7 @@ class Drafting:
         self._page_size = page_size
         self._page_features = PageFeatures(pages, page_size)
         self.taps = drafter.taps
+        self.seconds_per_level = 0.0
 
     def follow(
         self, launch: Launch, path: Path, emission: Emission, aux: Tensor | None, depth: int
@@ -39,6 +41,7 @@ class Drafting:
 
         `aux` [R, taps * h]: the target's states at the launch's rows.
         """
+        started = time.perf_counter()
         features = self._features(launch, path, emission, aux)
         lines = self._lines
         context = DraftContext(
@@ -53,6 +56,12 @@ class Drafting:
             drafting=(~(emission.stopped | emission.full)).nonzero()[:, 0],
         )
         lines.keep_draft(launch.lines, self._drafter.propose(context, depth))
+        if depth and len(launch.chunks) == 0:
+            self._learn((time.perf_counter() - started) / depth)
+
+    def _learn(self, seconds: float) -> None:
+        known = self.seconds_per_level
+        self.seconds_per_level = 0.9 * known + 0.1 * seconds if known else seconds
 
     def _features(
         self, launch: Launch, path: Path, emission: Emission, aux: Tensor | None

@@ -41,6 +41,7 @@ class Lines:
         def integers(*shape: int, fill: int = 0) -> Tensor:
             return torch.full(shape, fill, dtype=torch.int64, device=device)
 
+        self.count = count
         self.device = device
         self.history = integers(count, max_length + 1)
         self.lengths = integers(count)

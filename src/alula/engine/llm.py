@@ -50,9 +50,7 @@ class LLM:
         settings = _with_sizes(settings or Settings(), sizes)
         self.model = load(model, device=_device(device), dtype=dtype, progress=progress or silent)
         path = None if drafter is None else Path(drafter)
-        self.speculator = make_speculator(
-            speculation, path, self.model.decoder, settings.max_sequences
-        )
+        self.speculator = make_speculator(speculation, path, self.model.decoder)
         self.engine = Engine(self.model, settings, self.speculator)
 
     @property

@@ -30,6 +30,7 @@ class Speculator:
         self._drafter = drafter
         self.shape = drafter.shape if drafter else NO_DRAFT
         self.keeps_keys = bool(drafter and drafter.taps)
+        self._drafting: Drafting | None = None
         self.reason = reason
         """Why it speculates as it does, in one line."""
 
@@ -39,10 +40,16 @@ class Speculator:
             return None
         from alula.engine.drafting import Drafting
 
-        self._drafter.allocate(pages, page_size, lines.device)
-        return Drafting(self._drafter, lines, pages, page_size)
+        self._drafter.allocate(pages, page_size, lines.count, lines.device)
+        self._drafting = Drafting(self._drafter, lines, pages, page_size)
+        return self._drafting
 
-    def depth(self, step: Step) -> int:
+    @property
+    def draft_seconds(self) -> float:
+        """What drafting one level takes, as measured so far."""
+        return self._drafting.seconds_per_level if self._drafting else 0.0
+
+    def depth(self, step: Step) -> int:  # noqa: ARG002
         """Levels to draft for the launch after `step`."""
         return self.shape.depth
 
@@ -53,38 +60,46 @@ class Speculator:
         """A sequence has ended."""
 
 
-def speculator(
-    option: str, drafter: Path | None, decoder: Decoder, max_sequences: int
-) -> Speculator:
+def speculator(option: str, drafter: Path | None, decoder: Decoder) -> Speculator:
     """Build what `option` asks for: off, ngram, auto, chain:K or tree:DEPTHxWIDTH:NODES.
 
-    Raises UsageError for an option that is not understood or does not fit the drafter.
+    Raises UsageError for an option that is not understood or does not fit the drafter, ModelError
+    for a drafter that does not fit the target.
     """
-    if option == "off" or option == "chain:0":
+    if option in ("off", "chain:0"):
         return Speculator()
-    if option == "ngram":
-        return _ngram(NGRAM_CHAIN)
-    shape = None if option == "auto" else parse_shape(option)
-    if drafter is not None:
-        return _eagle3(shape or EAGLE_CHAIN, drafter, decoder, max_sequences)
-    if shape is None:
-        return _ngram(NGRAM_CHAIN)
+    if option == "auto":
+        return _automatic(drafter, decoder)
+    shape = NGRAM_CHAIN if option == "ngram" else parse_shape(option)
+    if drafter is not None and option != "ngram":
+        return Speculator(_eagle3(shape, drafter, decoder), f"EAGLE-3 from {drafter}, {shape}")
     if not shape.is_chain:
         raise UsageError(
             f"--speculation {option} needs a drafter",
             "prompt lookup finds one continuation, a chain; trees come from an EAGLE-3 drafter",
             "give --drafter PATH, or use chain:K, ngram or auto",
         )
-    return _ngram(shape)
+    return Speculator(_ngram(shape), f"prompt lookup, {shape}")
 
 
-def _ngram(shape: TreeShape) -> Speculator:
+def _automatic(folder: Path | None, decoder: Decoder) -> Speculator:
+    from alula.engine.automatic import AutomaticSpeculator, measure_rows
+
+    cost = measure_rows(decoder)
+    if folder is not None:
+        drafter, what = _eagle3(EAGLE_CHAIN, folder, decoder), f"EAGLE-3 from {folder}"
+    else:
+        drafter, what = _ngram(NGRAM_CHAIN), "prompt lookup"
+    return AutomaticSpeculator(drafter, cost, what)
+
+
+def _ngram(shape: TreeShape) -> Drafter:
     from alula.speculation.ngram import NgramDrafter
 
-    return Speculator(NgramDrafter(shape), f"prompt lookup, {shape}")
+    return NgramDrafter(shape)
 
 
-def _eagle3(shape: TreeShape, folder: Path, decoder: Decoder, max_sequences: int) -> Speculator:
+def _eagle3(shape: TreeShape, folder: Path, decoder: Decoder) -> Drafter:
     from alula.speculation.eagle3 import Eagle3
     from alula.speculation.eagle3_checkpoint import load
     from alula.speculation.eagle3_drafter import Eagle3Drafter
@@ -99,7 +114,4 @@ def _eagle3(shape: TreeShape, folder: Path, decoder: Decoder, max_sequences: int
         device=decoder.device,
         dtype=decoder.dtype if checkpoint.dtype is torch.float16 else None,
     )
-    drafter = Eagle3Drafter(
-        network, shape, taps=checkpoint.config.taps(target.layers), max_sequences=max_sequences
-    )
-    return Speculator(drafter, f"EAGLE-3 from {folder}, {shape}")
+    return Eagle3Drafter(network, shape, taps=checkpoint.config.taps(target.layers))

@@ -25,7 +25,7 @@ class Rows(NamedTuple):
     slots: Tensor
     """[R] int64, slot where the row's key and value are written."""
     sequences: Tensor
-    """[R] int64, line of `page_table` and `base`; rows of one sequence are adjacent."""
+    """[R] int64, ascending, line of `page_table` and `base`."""
     last: Tensor
     """[R] int64, logical position of the row's own key (the largest it sees)."""
     page_table: Tensor

@@ -32,7 +32,7 @@ class DraftContext(NamedTuple):
     features: Tensor | None
     """[F, taps * h], the target's states at positions this launch committed; None: no taps."""
     feature_sequences: Tensor
-    """[F] int64, 0 … S - 1; a sequence's features are adjacent and ascend by position."""
+    """[F] int64, ascending from 0 to S - 1; a sequence's features ascend by position."""
     feature_positions: Tensor
     """[F] int64."""
     drafting: Tensor
@@ -49,8 +49,11 @@ class Drafter(ABC):
         self.shape = shape
 
     @abstractmethod
-    def allocate(self, pages: int, page_size: int, device: torch.device) -> None:
-        """Make room for keys and values under the target's page numbers, if the drafter has any."""
+    def allocate(self, pages: int, page_size: int, sequences: int, device: torch.device) -> None:
+        """Make room for keys and values under the target's page numbers, if the drafter has any.
+
+        `sequences` draft together at most.
+        """
 
     @abstractmethod
     def propose(self, context: DraftContext, depth: int) -> DraftTree:

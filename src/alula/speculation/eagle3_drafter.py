@@ -41,12 +41,9 @@ class Eagle3Drafter(Drafter):
         shape: TreeShape,
         *,
         taps: tuple[int, ...],
-        max_sequences: int,
         calibration: float = 1.0,
     ) -> None:
-        """`max_sequences` draft together at most.
-
-        `calibration` scales the perturbed log probabilities that rank the nodes of a tree at
+        """`calibration` scales the perturbed log probabilities that rank the nodes of a tree at
         temperatures above 0: below 1, a gap says less. Raises ModelError where a node cannot have
         as many children as the shape asks for.
         """
@@ -59,17 +56,16 @@ class Eagle3Drafter(Drafter):
             )
         self.taps = taps
         self._network = network
-        self._max_sequences = max_sequences
         self._calibration = calibration
         self._expanded = max(shape.depth - 1, 0) * shape.width
         self._scratch = 0
 
-    def allocate(self, pages: int, page_size: int, device: torch.device) -> None:
+    def allocate(self, pages: int, page_size: int, sequences: int, device: torch.device) -> None:
         """Make a pool of the target's page numbers and, behind them, room for unfinished drafts."""
         self._scratch = pages * page_size
         self._pool = KVPool(
             layers=1,
-            pages=pages + -(-self._max_sequences * self._expanded // page_size),
+            pages=pages + -(-sequences * self._expanded // page_size),
             kv_heads=self._network.config.kv_heads,
             head_dim=self._network.config.head_dim,
             page_size=page_size,

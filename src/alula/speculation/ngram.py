@@ -35,7 +35,7 @@ class NgramDrafter(Drafter):
         self.longest = longest
         self.shortest = shortest
 
-    def allocate(self, pages: int, page_size: int, device: torch.device) -> None:
+    def allocate(self, pages: int, page_size: int, sequences: int, device: torch.device) -> None:
         """Nothing: the history is all that is read."""
 
     def propose(self, context: DraftContext, depth: int) -> DraftTree:

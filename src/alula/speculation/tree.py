@@ -78,7 +78,8 @@ def parse_shape(text: str) -> TreeShape:
 
 
 def _check_tree(text: str, depth: int, width: int, nodes: int) -> None:
-    room = sum(width**level for level in range(1, depth + 1)) if depth * width else 0
+    # Every level below the first expands the best `width` nodes of the one above.
+    room = width + (depth - 1) * width**2
     if depth < 1 or width < 1 or not depth <= nodes <= room:
         raise UsageError(
             f"the draft shape {text!r} cannot be built",

@@ -1,0 +1,120 @@
+"""Speculation by measurement: how deep to draft, launch by launch, from what rows cost here."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+import torch
+
+from alula.cache.pool import KVPool
+from alula.engine.core import LaunchRecord
+from alula.engine.runner import Emitted
+from alula.engine.scheduler import Step
+from alula.engine.speculator import Speculator
+from alula.models.decoder import Decoder
+from alula.ops.rows import Rows
+from alula.speculation.drafter import Drafter
+from alula.speculation.expansion import nodes_to
+from alula.speculation.ledger import Ledger
+from alula.speculation.policy import Choice, DepthPolicy, RowCost, Survival
+
+MEASURED_ROWS = (1, 2, 4, 8, 16, 32)
+_REPEATS = 3
+_ALLOWED_PLAIN_STEPS = 5
+_MEMORY = 0.9  # of a mean that follows the machine's speed, per launch
+
+
+class AutomaticSpeculator(Speculator):
+    """Drafts as deep as pays, and not at all where nothing does.
+
+    What it may lose against plain decoding is bounded by a ledger, whatever is accepted.
+    """
+
+    def __init__(self, drafter: Drafter, cost: RowCost, what: str) -> None:
+        """`cost`: seconds of a launch by rows, measured; `what` names the drafter."""
+        super().__init__(drafter, _explain(what, cost, drafter.shape.nodes))
+        self._cost = cost
+        self._policy = DepthPolicy(
+            Ledger(_ALLOWED_PLAIN_STEPS * cost.at(1)), drafter.shape.depth, self._nodes
+        )
+        self._survivals: dict[int, Survival] = {}
+        self._choice = Choice(0, "nothing to draft for", cost.at(1), cost.at(1))
+        self._pace = 1.0
+
+    def _nodes(self, depth: int) -> int:
+        return nodes_to(self.shape, depth)
+
+    def depth(self, step: Step) -> int:
+        """Levels to draft for the launch after `step`."""
+        sequences = [*step.rounds, *(chunk.sequence for chunk in step.chunks if chunk.final)]
+        if not sequences:
+            return 0
+        survivals = [self._survivals.setdefault(s.id, Survival()) for s in sequences]
+        self._choice = self._policy.choose(self._cost, survivals, self.draft_seconds)
+        return self._choice.depth
+
+    def observe(self, record: LaunchRecord, rounds: list[tuple[int, Emitted]]) -> None:
+        """Learn acceptance from every round, and the machine's pace from plain launches."""
+        for sequence_id, emitted in rounds:
+            if emitted.drafted:
+                self._survivals[sequence_id].observe(emitted.drafted, emitted.accepted)
+        if not rounds or record.chunk_rows:
+            return
+        plain = self._cost.at(record.sequences)
+        tokens = record.emitted / record.sequences
+        if record.draft_nodes == 0:
+            self._pace = _MEMORY * self._pace + (1 - _MEMORY) * record.seconds / plain
+            self._policy.record(self._choice._replace(plain_seconds=plain), 1, plain)
+        else:
+            seconds = record.seconds / self._pace
+            self._policy.record(self._choice._replace(plain_seconds=plain), tokens, seconds)
+
+    def forget(self, sequence_id: int) -> None:
+        """A sequence has ended."""
+        self._survivals.pop(sequence_id, None)
+
+
+def measure_rows(decoder: Decoder, rows: tuple[int, ...] = MEASURED_ROWS) -> RowCost:
+    """Time launches of one sequence with these numbers of rows, interleaved; medians.
+
+    It runs the decoder on a small pool of its own, at positions 0 and up.
+    """
+    shape = decoder.shape
+    most = max(rows)
+    pool = KVPool(
+        layers=shape.layers,
+        pages=1,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        page_size=most,
+        dtype=decoder.cache_dtype,
+        device=decoder.device,
+    )
+    seconds: dict[int, list[float]] = {count: [] for count in rows}
+    for repeat in range(_REPEATS + 1):
+        for count in rows:
+            taken = _timed_launch(decoder, pool, count)
+            if repeat:  # the first round warms up
+                seconds[count].append(taken)
+    return RowCost({count: median(taken) for count, taken in seconds.items()})
+
+
+def _timed_launch(decoder: Decoder, pool: KVPool, count: int) -> float:
+    at = torch.arange(count, device=decoder.device)
+    none = torch.zeros_like(at[:1])
+    rows = Rows(at, at, torch.zeros_like(at), at, page_table=none[None], base=none)
+    started = time.perf_counter()
+    decoder.logits(decoder.forward(at, rows, pool).last)
+    if decoder.device.type == "cuda":
+        torch.cuda.synchronize(decoder.device)
+    return time.perf_counter() - started
+
+
+def _explain(what: str, cost: RowCost, nodes: int) -> str:
+    plain, full = cost.at(1) * 1e3, cost.at(1 + nodes) * 1e3
+    return (
+        f"auto: {what}, up to {nodes} tokens a round as long as it pays (measured: 1 row "
+        f"{plain:.1f} ms, {1 + nodes} rows {full:.1f} ms, so {full / plain:.2f} tokens a round "
+        "break even); override with --speculation off, chain:K or tree:DEPTHxWIDTH:NODES"
+    )
