@@ -16,4 +16,4 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True, scope="session")
 def few_threads() -> None:
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
