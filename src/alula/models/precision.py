@@ -27,7 +27,7 @@ _ROWS = (1, 8)
 _BEYOND_CACHE_BYTES = 96 << 20
 _ROUNDS = 7
 _BUDGET_SECONDS = 0.3
-_OVERRIDE = "override with dtype= or --dtype"
+_OVERRIDE = "measured once on this machine; override with dtype= or --dtype"
 
 
 class Measured(NamedTuple):
