@@ -130,7 +130,7 @@ def test_the_dtype_follows_the_measurement_and_is_explained(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    measured = Measured(narrow_ms, 10.0, 3, invariant)
+    measured = Measured(narrow_ms, 10.0, 3, invariant, quiet=True)
     monkeypatch.setattr(precision, "_measure", lambda *_: measured)
     model = load(str(folder))
     assert model.decoder.dtype == chosen
@@ -143,10 +143,30 @@ def test_the_dtype_follows_the_measurement_and_is_explained(
 def test_the_measurement_is_taken_once_per_machine(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(precision, "_measure", lambda *_: Measured(5.0, 10.0, 3, True, quiet=True))
     first = load(str(folder))
     monkeypatch.setattr(precision, "_measure", lambda *_: pytest.fail("measured again"))
     second = load(str(folder))
     assert (first.decoder.dtype, first.notes) == (second.decoder.dtype, second.notes)
+
+
+def test_a_measurement_beside_other_work_is_not_remembered(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noisy = Measured(20.0, 80.0, 3, True, quiet=False)
+    monkeypatch.setattr(precision, "_measure", lambda *_: noisy)
+    model = load(str(folder))
+    assert model.decoder.dtype == torch.float32
+    assert "busy" in model.notes[0]
+    monkeypatch.setattr(precision, "_measure", lambda *_: noisy._replace(narrow_ms=9, quiet=True))
+    assert load(str(folder)).decoder.dtype == torch.bfloat16
+
+
+def test_the_measurement_runs_the_models_own_layers(folder: Path) -> None:
+    model = load(str(folder))
+    (note,) = model.notes
+    assert "for 3 layers at 1 and 8 rows" in note or "another order" in note
+    assert model.decoder.dtype in (torch.float32, torch.bfloat16)
 
 
 def test_rows_that_depend_on_their_number_are_noted(
