@@ -51,6 +51,7 @@ STOP = st.lists(st.text(f"abé🙂{REPLACEMENT}", min_size=1, max_size=4), max_s
 @example(data=b"\xe2a", stop=["a"], chunk=1)
 @example(data=b"abc\xef\xbf\xbd", stop=["bc\ufffd"], chunk=1)
 @example(data=b"xaba", stop=["aab", "b"], chunk=2)
+@example(data=b"ab", stop=["b", "ab"], chunk=1)
 def test_deltas_are_the_decoded_text_cut_at_the_first_stop(
     tokenizer: Tokenizer, data: bytes, stop: list[str], chunk: int
 ) -> None:
@@ -145,6 +146,11 @@ def test_a_token_that_ends_the_text_and_begins_the_stop_counts(tokenizer: Tokeni
     assert len(quick) == 1
     _, detokenizer = stream(tokenizer, [*quick, *quick], ["ick qu"])
     assert detokenizer.text == " qu" and detokenizer.kept_tokens == 1
+
+
+def test_of_two_stops_in_one_token_the_first_to_be_complete_cuts(tokenizer: Tokenizer) -> None:
+    _, detokenizer = stream(tokenizer, tokenizer.encode(" quick"), ["ck", "ui", "quic"])
+    assert (detokenizer.text, detokenizer.stopped) == (" q", "ui")
 
 
 def test_tokens_after_the_stop_are_passed_over(tokenizer: Tokenizer) -> None:

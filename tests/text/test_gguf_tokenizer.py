@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Regex, models, pre_tokenizers
 
@@ -26,6 +26,7 @@ TRICKY = [
     "e\u0301 Grüße 你好 🙂👩‍👩‍👧 \u00a0\u3000.",
     "<|im_start|>user\nHi<|im_end|>\n<think>",
     "(x)!! --\n\n$%^ _a_b",
+    "<think>\u0338 is not normalised into another character",
 ]
 texts = st.one_of(
     st.sampled_from(TRICKY), st.text(), st.text("a1'sST .\n\r\t é\u0301½!<|", max_size=30)
@@ -77,6 +78,7 @@ def assemble(
 
 
 @given(text=texts)
+@example(text=TRICKY[-1])
 def test_qwen2_equals_transformers(qwen2: tuple[Tokenizer, Any], text: str) -> None:
     ours, theirs = qwen2
     assert ours.encode(text) == theirs.encode(text)
