@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_models import ids, logits, make, save_tokenizer, write_gguf
 
 from alula.errors import MachineError, ResourceError, UsageError
 from alula.models import dequantised, precision
@@ -17,6 +16,7 @@ from alula.models import load as loading
 from alula.models.gguf_file import GgufWeights
 from alula.models.load import load
 from alula.models.precision import Measured
+from tiny_models import ids, logits, make, save_tokenizer, write_gguf
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_models import make, save_tokenizer, write_gguf
 
 from alula.errors import ModelError
 from alula.models.families import expected_tensors
@@ -18,6 +17,7 @@ from alula.models.load import load
 from alula.models.safetensors_file import SafetensorsWeights, open_folder
 from alula.models.weights import check
 from alula.shapes import gguf as gguf_shape
+from tiny_models import make, save_tokenizer, write_gguf
 
 
 @pytest.fixture
