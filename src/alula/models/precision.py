@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,9 +24,16 @@ _NARROW, _WIDE = torch.bfloat16, torch.float32
 _WORTH = 1.2
 _ROWS = (1, 8)
 _BEYOND_CACHE_BYTES = 96 << 20
-_ROUNDS = 7
+_PASSES = 9
 _BUDGET_SECONDS = 0.3
-_OVERRIDE = "override with dtype= or --dtype"
+_QUIET_SHARE = 0.7
+_WEIGHTS_PER_LAYER = 4
+
+
+class _Pass(NamedTuple):
+    seconds: float
+    processor_share: float
+    """Processor time over what all threads could have used."""
 
 
 class Measured(NamedTuple):
@@ -37,24 +43,26 @@ class Measured(NamedTuple):
     wide_ms: float
     layers: int
     narrow_invariant: bool
+    quiet: bool
+    """Whether the processors were ours while measuring."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """bfloat16 where it is clearly faster and its rows are invariant, else float32."""
-        fast = self.wide_ms >= _WORTH * self.narrow_ms
+        """bfloat16 where it is surely faster and its rows are invariant, else float32."""
+        fast = self.quiet and self.wide_ms >= _WORTH * self.narrow_ms
         return _NARROW if fast and self.narrow_invariant else _WIDE
 
     def explain(self) -> str:
         """One line: what was chosen, what lost, the numbers, how to override."""
-        times = (
+        reason = (
             f"bfloat16 takes {self.narrow_ms:.1f} ms and float32 {self.wide_ms:.1f} ms for "
-            f"{self.layers} layers at {' and '.join(map(str, _ROWS))} rows"
+            f"{self.layers} layers at {' and '.join(map(str, _ROWS))} rows, measured "
+            + ("once on this machine" if self.quiet else "while the machine was busy")
         )
-        if self.dtype == _NARROW:
-            return f"weights in bfloat16, not float32: {times}; {_OVERRIDE}"
         if not self.narrow_invariant:
-            times = "bfloat16 sums a row in another order beside other rows"
-        return f"weights in float32, not bfloat16: {times}; {_OVERRIDE}"
+            reason = "bfloat16 sums a row in another order beside other rows"
+        won, lost = ("bfloat16", "float32") if self.dtype == _NARROW else ("float32", "bfloat16")
+        return f"weights in {won}, not {lost}: {reason}; override with dtype= or --dtype"
 
 
 def choose(shape: DecoderShape, source: WeightSource) -> Measured:
@@ -66,24 +74,28 @@ def choose(shape: DecoderShape, source: WeightSource) -> Measured:
     path = cache_home() / "precision" / f"{_key(shape)}.json"
     if (measured := _remembered(path)) is None:
         measured = _measure(shape, source)
-        _remember(path, measured)
+        if measured.quiet:
+            _remember(path, measured)
     return measured
 
 
 def _measure(shape: DecoderShape, source: WeightSource) -> Measured:
-    wide, narrow = (_sample(shape, source, dtype) for dtype in (_WIDE, _NARROW))
-    times: dict[torch.dtype, list[float]] = {_WIDE: [], _NARROW: []}
+    """The best of several passes each, alternating, so that a disturbance hits both alike."""
+    samples = {dtype: _sample(shape, source, dtype) for dtype in (_WIDE, _NARROW)}
+    passes: dict[torch.dtype, list[_Pass]] = {_WIDE: [], _NARROW: []}
     end = time.perf_counter() + _BUDGET_SECONDS
-    for round_number in range(_ROUNDS):
-        for dtype, weights in ((_WIDE, wide), (_NARROW, narrow)):
-            times[dtype].append(_time(weights))
-        if round_number >= 2 and time.perf_counter() > end:
+    for count in range(_PASSES):
+        for dtype, weights in samples.items():
+            passes[dtype].append(_time(weights))
+        if count >= 2 and time.perf_counter() > end:
             break
+    wide, narrow = min(passes[_WIDE]), min(passes[_NARROW])
     return Measured(
-        narrow_ms=1e3 * statistics.median(times[_NARROW]),
-        wide_ms=1e3 * statistics.median(times[_WIDE]),
-        layers=len(wide) // 4,
-        narrow_invariant=all(row_invariant(weight) for weight in narrow[:4]),
+        narrow_ms=1e3 * narrow.seconds,
+        wide_ms=1e3 * wide.seconds,
+        layers=len(samples[_WIDE]) // _WEIGHTS_PER_LAYER,
+        narrow_invariant=all(map(row_invariant, samples[_NARROW][:_WEIGHTS_PER_LAYER])),
+        quiet=min(wide.processor_share, narrow.processor_share) > _QUIET_SHARE,
     )
 
 
@@ -100,13 +112,14 @@ def _sample(shape: DecoderShape, source: WeightSource, dtype: torch.dtype) -> li
 
 
 @torch.inference_mode()
-def _time(weights: list[Weight]) -> float:
+def _time(weights: list[Weight]) -> _Pass:
     inputs = [[torch.ones(rows, weight.shape[1]) for weight in weights] for rows in _ROWS]
-    begin = time.perf_counter()
+    begin, used = time.perf_counter(), time.process_time()
     for xs in inputs:
         for x, weight in zip(xs, weights, strict=True):
             linear(x, weight)
-    return time.perf_counter() - begin
+    seconds, used = time.perf_counter() - begin, time.process_time() - used
+    return _Pass(seconds, used / (seconds * torch.get_num_threads()))
 
 
 def invariance_notes(weights: Iterator[Weight]) -> list[str]:
