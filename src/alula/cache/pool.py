@@ -27,6 +27,7 @@ class KVPool:
         device: torch.device,
     ) -> None:
         """Allocate. Raises ResourceError where the memory does not suffice."""
+        self.pages = pages
         self.page_size = page_size
         shape = (layers, 2, pages, kv_heads, page_size, head_dim)
         try:

@@ -33,6 +33,7 @@ class Rows(NamedTuple):
     base: Tensor
     """[S] int64, logical positions below it are committed."""
     tail: Tensor | None = None
-    """[R, T] int64, slots of logical positions base … last, padded with -1."""
+    """[R, T] int64, slots of logical positions base … last, padded with -1; the rows of a chain
+    among trees hold -1 throughout."""
     first: int = 0
     """Lowest logical position that holds a key (a drafter's position 0 holds none)."""

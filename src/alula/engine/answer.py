@@ -1,0 +1,81 @@
+"""The answer of one sequence as it grows: its text, its ends and its measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Tokens
+
+from alula.engine.outputs import CompletionOutput, Delta, SpeculationStats, TokenLogprobs
+from alula.engine.request import FinishReason, Sequence
+from alula.engine.runner import Emitted
+from alula.text.detokenizer import Detokenizer
+from alula.text.tokenizer import Tokenizer
+
+
+class Answer:
+    """Turns emitted tokens into text that is safe to show, and knows when it ends."""
+
+    def __init__(self, sequence: Sequence, index: int, tokenizer: Tokenizer) -> None:
+        self.sequence = sequence
+        self.index = index
+        self._eos_ids = tokenizer.eos_ids
+        self._detokenizer = Detokenizer(tokenizer, tuple(sequence.params.stop or ()))
+        self._logprobs: list[TokenLogprobs] | None = (
+            None if sequence.params.logprobs is None else []
+        )
+        self._stop_token: int | None = None
+        self._cut: int | None = None
+        self._shown = 0
+
+    def take(self, emitted: Emitted) -> tuple[Delta, FinishReason | None]:
+        """Add what a launch emitted; returns the new text and why the answer ends, if it does."""
+        tokens = emitted.tokens
+        if self._logprobs is not None:
+            self._logprobs += emitted.logprobs or []
+        if emitted.stopped:
+            self._stop_token = tokens[-1]
+        text = self._detokenizer.push(tokens[:-1] if emitted.stopped else tokens)
+        reason = self._reason(emitted)
+        if reason is not None:
+            text += self._detokenizer.finish()
+        if self._detokenizer.stopped is not None:
+            self._cut, self._stop_token, reason = self._detokenizer.kept_tokens, None, "stop"
+        return self._delta(text, reason is not None), reason
+
+    def _reason(self, emitted: Emitted) -> FinishReason | None:
+        if emitted.stopped or self._detokenizer.stopped is not None:
+            return "stop"
+        return "length" if emitted.full else None
+
+    def _delta(self, text: str, finished: bool) -> Delta:
+        tokens = self._token_ids()
+        new, self._shown = tokens[self._shown :], max(self._shown, len(tokens))
+        return Delta(self.index, text, new, finished)
+
+    def _token_ids(self) -> list[int]:
+        tokens: Tokens[int] = self.sequence.output_ids
+        return list(tokens if self._cut is None else tokens[: self._cut])
+
+    def output(self) -> CompletionOutput:
+        """The finished answer."""
+        sequence = self.sequence
+        assert sequence.finish_reason is not None
+        tokens = self._token_ids()
+        stop: str | int | None = self._detokenizer.stopped
+        if stop is None and self._stop_token not in self._eos_ids:
+            stop = self._stop_token
+        return CompletionOutput(
+            index=self.index,
+            text=self._detokenizer.text,
+            token_ids=tokens,
+            finish_reason=sequence.finish_reason,
+            stop_reason=stop,
+            logprobs=None if self._logprobs is None else self._logprobs[: len(tokens)],
+            speculation=SpeculationStats(
+                rounds=sequence.rounds,
+                emitted=sum(length * count for length, count in sequence.emitted.items()),
+                drafted=tuple(sequence.drafted),
+                accepted=tuple(sequence.accepted),
+            ),
+            preemptions=sequence.preemptions,
+            prefix_tokens=sequence.prefix_tokens,
+        )

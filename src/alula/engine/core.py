@@ -1,0 +1,250 @@
+"""The engine's loop: requests in, launches, deltas out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from alula.cache.pages import PageAllocator
+from alula.cache.pool import KVPool
+from alula.engine.answer import Answer
+from alula.engine.lines import Lines
+from alula.engine.outputs import Delta, RequestOutput
+from alula.engine.request import Sequence
+from alula.engine.runner import Emitted, Runner
+from alula.engine.scheduler import Scheduler, Step
+from alula.engine.settings import Settings, capacity
+from alula.engine.speculator import Speculator
+from alula.errors import UsageError
+from alula.models.load import LoadedModel
+from alula.sampling.noise import fresh_seed, request_key
+from alula.sampling.params import SamplingParams
+
+
+@dataclass
+class Request:
+    """A prompt and its samples, until the last is finished."""
+
+    id: str
+    prompt: str | None
+    prompt_ids: list[int]
+    params: SamplingParams
+    seed: int
+    answers: list[Answer] = field(default_factory=list)
+    arrived: float = field(default_factory=time.perf_counter)
+    first_token: float | None = None
+    unfinished: int = 0
+
+
+class Event(NamedTuple):
+    """Something a request's reader wants to know."""
+
+    request_id: str
+    delta: Delta
+    output: RequestOutput | None
+    """Set once the last sample is finished."""
+
+
+class LaunchRecord(NamedTuple):
+    """What one launch computed and how long it took, for policies and benchmarks."""
+
+    sequences: int
+    chunk_rows: int
+    draft_nodes: int
+    """Nodes verified in all sequences together."""
+    emitted: int
+    seconds: float
+
+
+class Engine:
+    """One model with its cache, its drafter and its scheduler."""
+
+    def __init__(self, model: LoadedModel, settings: Settings, speculator: Speculator) -> None:
+        shape, decoder = model.decoder.shape, model.decoder
+        round_rows = 1 + speculator.shape.nodes
+        device = decoder.device
+        size = capacity(
+            settings,
+            positions=shape.max_positions,
+            round_rows=round_rows,
+            bytes_per_token=decoder.cache_bytes_per_token,
+            device=device,
+        )
+        self.model = model
+        self.max_length = size.max_length
+        self._vocab_size = min(shape.vocab_size, model.tokenizer.vocab_size)
+        self._speculator = speculator
+        self._pages = PageAllocator(size.pages, settings.page_size)
+        self.scheduler = Scheduler(
+            self._pages,
+            max_sequences=settings.max_sequences,
+            row_budget=max(settings.chunk_rows, settings.max_sequences * round_rows),
+            round_rows=round_rows,
+            max_length=size.max_length,
+            chunk_rows=settings.chunk_rows,
+            drafter=speculator.keeps_keys,
+        )
+        pool = KVPool(
+            layers=shape.layers,
+            pages=size.pages,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            page_size=settings.page_size,
+            dtype=decoder.cache_dtype,
+            device=device,
+        )
+        reach = size.max_length + 2 * round_rows + 1
+        lines = Lines(
+            count=settings.max_sequences,
+            max_length=size.max_length,
+            pages_per_line=-(-reach // settings.page_size) + 1,
+            draft_nodes=speculator.shape.nodes,
+            vocab_size=self._vocab_size,
+            device=device,
+        )
+        drafting = speculator.begin(lines, size.pages, settings.page_size)
+        self._runner = Runner(decoder, pool, lines, speculator.shape, drafting)
+        self._requests: dict[str, Request] = {}
+        self._by_sequence: dict[int, tuple[Request, Answer]] = {}
+        self._tables: dict[int, int] = {}
+        self._next_id = 0
+        self.observers: list[Callable[[LaunchRecord], None]] = []
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would launch something."""
+        return self.scheduler.has_work
+
+    def add(
+        self, prompt_ids: list[int], params: SamplingParams, prompt: str | None = None
+    ) -> Request:
+        """Queue a request. Raises UsageError for one that the model or the cache cannot take."""
+        self._refuse_foreign_ids(prompt_ids, params)
+        seed = fresh_seed() if params.seed is None else params.seed
+        request = Request(str(self._next_id), prompt, prompt_ids, params, seed)
+        for index in range(params.n):
+            sequence = Sequence(self._next_id, prompt_ids, params, request_key(seed, index))
+            self._next_id += 1
+            try:
+                self.scheduler.add(sequence)
+            except Exception:
+                self.abort(request)
+                raise
+            answer = Answer(sequence, index, self.model.tokenizer)
+            request.answers.append(answer)
+            request.unfinished += 1
+            self._by_sequence[sequence.id] = (request, answer)
+        self._requests[request.id] = request
+        return request
+
+    def abort(self, request: Request) -> None:
+        """End a request at once; its samples get the reason `abort`."""
+        for answer in request.answers:
+            self.scheduler.abort(answer.sequence.id)
+            self._by_sequence.pop(answer.sequence.id, None)
+        self._requests.pop(request.id, None)
+
+    def step(self) -> list[Event]:
+        """Run one launch; returns what it brought forth."""
+        step = self.scheduler.next()
+        if step is None:
+            return []
+        self._prepare(step)
+        started = time.perf_counter()
+        emitted = self._runner.run(step, self._speculator.depth(step))
+        seconds = time.perf_counter() - started
+        finals = [chunk.sequence for chunk in step.chunks if chunk.final]
+        pairs = list(zip([*step.rounds, *finals], emitted, strict=True))
+        self._observe(step, emitted, seconds)
+        self.scheduler.commit(step, {sequence.id: part.tokens for sequence, part in pairs})
+        return [event for sequence, part in pairs if (event := self._take(sequence, part))]
+
+    def _prepare(self, step: Step) -> None:
+        """Write what is new of the sequences into their lines on the device."""
+        for sequence in step.admitted:
+            limit = len(sequence.prompt_ids) + sequence.params.max_tokens
+            self._runner.lines.admit(
+                sequence, min(limit, self.max_length), self._stop_ids(sequence.params)
+            )
+            self._tables[sequence.line] = 0
+        for sequence in (*step.rounds, *(chunk.sequence for chunk in step.chunks)):
+            if self._tables[sequence.line] != len(sequence.pages):
+                self._runner.lines.set_pages(sequence.line, sequence.pages)
+                self._tables[sequence.line] = len(sequence.pages)
+
+    def _stop_ids(self, params: SamplingParams) -> frozenset[int]:
+        eos = frozenset() if params.ignore_eos else self.model.tokenizer.eos_ids
+        return eos | frozenset(params.stop_token_ids)
+
+    def _observe(self, step: Step, emitted: list[Emitted], seconds: float) -> None:
+        rounds = list(zip(step.rounds, emitted, strict=False))
+        for sequence, part in rounds:
+            _count_acceptance(sequence, part)
+        record = LaunchRecord(
+            sequences=len(step.rounds),
+            chunk_rows=sum(chunk.end - chunk.start for chunk in step.chunks),
+            draft_nodes=sum(part.nodes for _, part in rounds),
+            emitted=sum(len(part.tokens) for part in emitted),
+            seconds=seconds,
+        )
+        self._speculator.observe(record, [(s.id, part) for s, part in rounds])
+        for observer in self.observers:
+            observer(record)
+
+    def _take(self, sequence: Sequence, emitted: Emitted) -> Event | None:
+        if sequence.id not in self._by_sequence:
+            return None
+        request, answer = self._by_sequence[sequence.id]
+        now = time.perf_counter()
+        request.first_token = request.first_token or now
+        delta, reason = answer.take(emitted)
+        if reason is None:
+            return Event(request.id, delta, None)
+        self.scheduler.finish(sequence, reason)
+        del self._by_sequence[sequence.id]
+        self._speculator.forget(sequence.id)
+        request.unfinished -= 1
+        return Event(request.id, delta, self._output(request, now))
+
+    def _output(self, request: Request, now: float) -> RequestOutput | None:
+        if request.unfinished:
+            return None
+        assert request.first_token is not None
+        del self._requests[request.id]
+        return RequestOutput(
+            request_id=request.id,
+            prompt=request.prompt,
+            prompt_token_ids=request.prompt_ids,
+            outputs=[answer.output() for answer in request.answers],
+            seed=request.seed,
+            seconds=now - request.arrived,
+            first_token_seconds=request.first_token - request.arrived,
+        )
+
+    def _refuse_foreign_ids(self, prompt_ids: list[int], params: SamplingParams) -> None:
+        size = self._vocab_size
+        named = {
+            "the prompt": prompt_ids,
+            "stop_token_ids": params.stop_token_ids,
+            "logit_bias": params.logit_bias or (),
+        }
+        for name, ids in named.items():
+            foreign = [token for token in ids if not 0 <= token < size]
+            if foreign:
+                raise UsageError(
+                    f"{name} holds token {foreign[0]}",
+                    f"the model's vocabulary ends at {size - 1}",
+                    "use this model's own tokenizer for token ids",
+                )
+
+
+def _count_acceptance(sequence: Sequence, emitted: Emitted) -> None:
+    """Count a round by depth; a depth below a rejection was not tried, so it is not counted."""
+    missing = emitted.drafted - len(sequence.drafted)
+    sequence.drafted += [0] * missing
+    sequence.accepted += [0] * missing
+    for depth in range(min(emitted.drafted, emitted.accepted + 1)):
+        sequence.drafted[depth] += 1
+        sequence.accepted[depth] += depth < emitted.accepted

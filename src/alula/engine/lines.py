@@ -1,0 +1,113 @@
+"""The device's state of running sequences: a line each, advanced by every launch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from alula.engine.request import Sequence
+from alula.sampling.state import SamplingState
+from alula.speculation.tree import DraftTree
+
+
+class Emission(NamedTuple):
+    """What S sequences emit in one launch, cut at stops and limits."""
+
+    tokens: Tensor
+    """[S, A] int64, -1 after the last."""
+    counts: Tensor
+    """[S] int64."""
+    stopped: Tensor
+    """[S] bool, the last token is a stop token."""
+    full: Tensor
+    """[S] bool, the sequence has reached its limit."""
+
+
+class Lines:
+    """Histories, lengths, page tables, limits and pending drafts of up to `count` sequences."""
+
+    def __init__(
+        self,
+        *,
+        count: int,
+        max_length: int,
+        pages_per_line: int,
+        draft_nodes: int,
+        vocab_size: int,
+        device: torch.device,
+    ) -> None:
+        def integers(*shape: int, fill: int = 0) -> Tensor:
+            return torch.full(shape, fill, dtype=torch.int64, device=device)
+
+        self.device = device
+        self.history = integers(count, max_length + 1)
+        self.lengths = integers(count)
+        self.page_table = integers(count, pages_per_line)
+        self.limits = integers(count)
+        self.stop_ids = integers(count, 1, fill=-1)
+        self.draft_tokens = integers(count, draft_nodes, fill=-1)
+        self.draft_parents = integers(count, draft_nodes)
+        self.sampling = SamplingState(count, vocab_size, device)
+
+    def admit(self, sequence: Sequence, limit: int, stop_ids: frozenset[int]) -> None:
+        """Begin a sequence on its line: known tokens, most tokens in all, what stops it."""
+        line, tokens = sequence.line, sequence.token_ids
+        self.history[line, : len(tokens)] = torch.tensor(tokens, device=self.device)
+        self.lengths[line] = len(tokens)
+        self.limits[line] = limit
+        self.draft_tokens[line] = -1
+        missing = len(stop_ids) - self.stop_ids.shape[1]
+        if missing > 0:
+            self.stop_ids = torch.nn.functional.pad(self.stop_ids, (0, missing), value=-1)
+        stops = torch.tensor(sorted(stop_ids), dtype=torch.int64, device=self.device)
+        self.stop_ids[line] = -1
+        self.stop_ids[line, : len(stops)] = stops
+        self.sampling.admit(
+            line, sequence.params, sequence.key, sequence.prompt_ids, sequence.output_ids
+        )
+
+    def set_pages(self, line: int, pages: list[int]) -> None:
+        """Write a sequence's page table."""
+        self.page_table[line, : len(pages)] = torch.tensor(pages, device=self.device)
+
+    def slots(self, lines: Tensor, places: Tensor, page_size: int) -> Tensor:
+        """Slots of logical positions `places` of `lines`, broadcast against each other."""
+        pages = self.page_table[lines, places.clamp_min(0) // page_size]
+        return pages * page_size + places % page_size
+
+    def pending(self, lines: Tensor) -> DraftTree:
+        """The drafts that wait for verification on `lines` [S]."""
+        return DraftTree(self.draft_tokens[lines], self.draft_parents[lines])
+
+    def keep_draft(self, lines: Tensor, tree: DraftTree) -> None:
+        """Store new drafts; what `tree` leaves out is cleared."""
+        self.draft_tokens[lines] = -1
+        self.draft_tokens[lines, : tree.nodes] = tree.tokens
+        self.draft_parents[lines, : tree.nodes] = tree.parents
+
+    def cut(self, lines: Tensor, tokens: Tensor, counts: Tensor) -> Emission:
+        """Cut emitted tokens [S, A] of `counts` [S] behind the first stop and at the limit."""
+        at = torch.arange(tokens.shape[1], device=self.device)
+        valid = at < counts[:, None]
+        stops = (tokens[:, :, None] == self.stop_ids[lines][:, None, :]).any(dim=2) & valid
+        before_stop = torch.where(stops, at + 1, tokens.shape[1] + 1).amin(dim=1)
+        room = self.limits[lines] - self.lengths[lines]
+        kept = torch.minimum(torch.minimum(counts, before_stop), room)
+        return Emission(
+            torch.where(at < kept[:, None], tokens, -1),
+            kept,
+            stopped=before_stop <= kept,
+            full=kept >= room,
+        )
+
+    def append(self, lines: Tensor, emission: Emission) -> None:
+        """Advance histories, lengths and penalty counts by what was emitted."""
+        at = torch.arange(emission.tokens.shape[1], device=self.device)
+        places = self.lengths[lines, None] + at
+        used = emission.tokens >= 0
+        whole = lines[:, None].expand_as(places)
+        self.history[whole[used], places[used]] = emission.tokens[used]
+        self.lengths[lines] += emission.counts
+        self.sampling.commit(lines, emission.tokens, emission.counts)

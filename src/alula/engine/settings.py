@@ -1,0 +1,107 @@
+"""How large the engine is: sequences, cache and launches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psutil
+import torch
+
+from alula.errors import UsageError
+
+_LARGEST_DEFAULT = 16384
+_SHARE_OF_FREE_MEMORY = {"cpu": 0.25, "cuda": 0.8}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user may set; None lets the machine decide.
+
+    Raises UsageError for a size below its least.
+    """
+
+    max_sequences: int = 8
+    """Sequences that run side by side; others wait."""
+    max_length: int | None = None
+    """Tokens of prompt and answer; None: what model and cache allow."""
+    cache_tokens: int | None = None
+    """Tokens whose keys are kept; None: a share of the free memory."""
+    chunk_rows: int = 256
+    """Prompt tokens computed in one launch at most."""
+    page_size: int = 32
+    """Tokens in a page, the grain of prefix reuse."""
+    prefix_cache: bool = True
+    """Reuse the keys of prompts that begin alike."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_sequences", "chunk_rows", "page_size"):
+            _at_least(name, getattr(self, name), 1)
+        for name in ("max_length", "cache_tokens"):
+            if getattr(self, name) is not None:
+                _at_least(name, getattr(self, name), 2)
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The sizes in force."""
+
+    pages: int
+    max_length: int
+
+
+def capacity(
+    settings: Settings,
+    *,
+    positions: int,
+    round_rows: int,
+    bytes_per_token: int,
+    device: torch.device,
+) -> Capacity:
+    """Fit the cache into memory and the context into the cache.
+
+    `positions`: the model's context; `round_rows`: 1 + draft nodes, which need room beyond it.
+    Raises UsageError where a maximum length does not fit.
+    """
+    spare = 2 * round_rows + settings.page_size
+    wanted = settings.max_length or min(positions, _LARGEST_DEFAULT)
+    if wanted > positions:
+        raise UsageError(
+            f"max_length {wanted} is beyond the model's context",
+            f"the model was made for {positions} positions",
+            f"set max_length to at most {positions}",
+        )
+    tokens = settings.cache_tokens or min(
+        _LARGEST_DEFAULT + spare, int(_free_bytes(device) / bytes_per_token), 4 * (wanted + spare)
+    )
+    pages = tokens // settings.page_size
+    longest = pages * settings.page_size - spare
+    if settings.max_length is not None and longest < settings.max_length:
+        raise UsageError(
+            f"a context of {settings.max_length} tokens does not fit the cache",
+            f"the cache holds {pages} pages of {settings.page_size} tokens, and a round needs "
+            f"{spare} beyond the context",
+            f"set cache_tokens to at least {settings.max_length + spare}, or lower max_length",
+        )
+    if longest < 2:
+        raise UsageError(
+            f"a cache of {tokens} tokens is too small",
+            f"a round of {round_rows} rows alone needs {spare}",
+            f"set cache_tokens to at least {spare + 2}",
+        )
+    return Capacity(pages, min(wanted, longest))
+
+
+def _free_bytes(device: torch.device) -> float:
+    share = _SHARE_OF_FREE_MEMORY[device.type]
+    if device.type == "cuda":
+        return share * torch.cuda.mem_get_info(device)[0]
+    return share * psutil.virtual_memory().available
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise UsageError(
+            f"{name} cannot be {value}",
+            f"it must be a whole number of at least {least}",
+            f"give {name} a larger value, or leave it out",
+        )
