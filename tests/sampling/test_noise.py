@@ -179,7 +179,7 @@ def test_whole_rows_of_keys_that_differ_in_one_bit_are_uncorrelated():
     every, position = torch.arange(49_152), torch.tensor([17])
     base = 0x0123_4567_89AB_CDEF
     row = noise.gumbel(torch.tensor([base]), position, every)[0].double()
-    for bit in range(63):
+    for bit in range(0, 63, 4):
         other = noise.gumbel(torch.tensor([base ^ (1 << bit)]), position, every)[0].double()
         correlation = float(torch.corrcoef(torch.stack([row, other]))[0, 1])
         assert abs(correlation) < 6 / math.sqrt(len(every))

@@ -57,7 +57,7 @@ def test_a_row_is_the_same_in_any_company(vocabulary, step):
     state = mixed_state(vocabulary)
     whole = case(33, vocabulary, step=step)
     expected = sampler.sample(*whole, state)
-    for count in range(1, 34):
+    for count in range(1, 34) if vocabulary < 100 else (1, 2, 3, 7, 16, 32):
         part = [tensor[:count].clone() for tensor in whole]
         assert torch.equal(sampler.sample(*part, state), expected[:count])
     shuffled = torch.randperm(33, generator=torch.Generator().manual_seed(9))
