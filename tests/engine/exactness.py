@@ -1,4 +1,4 @@
-"""Requests, engines and an oracle for the proofs that nothing but the request decides its tokens."""
+"""Requests, engines and an oracle for proving that only the request decides its tokens."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import random
 from collections.abc import Iterable, Sequence
 
 import torch
-from torch import Tensor
+from alula.models.load import LoadedModel
+from alula.sampling.params import SamplingParams
 
 from alula.engine.core import Engine
 from alula.engine.settings import Settings
 from alula.engine.speculator import Speculator
-from alula.models.load import LoadedModel
-from alula.sampling.params import SamplingParams
 from alula.speculation.drafter import DraftContext, Drafter
 from alula.speculation.tree import DraftTree, TreeShape
 

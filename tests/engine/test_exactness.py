@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from exactness import Case, Oracle, answers, cases, engine
-
-from alula.engine.speculator import Speculator, speculator
 from alula.models.load import LoadedModel, load
 from alula.speculation.eagle3_checkpoint import random_checkpoint, save
 from alula.speculation.ngram import NgramDrafter
+
+from alula.engine.speculator import Speculator, speculator
 from alula.speculation.tree import parse_shape
+from exactness import Case, Oracle, answers, cases, engine
 
 Make = Callable[[], Speculator]
 SHAPES = ["ngram", "eagle chain:3", "eagle tree:3x3:9", "oracle chain:4", "oracle tree:4x3:12"]

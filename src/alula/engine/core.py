@@ -74,6 +74,7 @@ class Engine:
         )
         self.model = model
         self.max_length = size.max_length
+        self._vocab_size = min(shape.vocab_size, model.tokenizer.vocab_size)
         self._speculator = speculator
         self._pages = PageAllocator(size.pages, settings.page_size)
         self.scheduler = Scheduler(
@@ -100,7 +101,7 @@ class Engine:
             max_length=size.max_length,
             pages_per_line=-(-reach // settings.page_size) + 1,
             draft_nodes=speculator.shape.nodes,
-            vocab_size=shape.vocab_size,
+            vocab_size=self._vocab_size,
             device=device,
         )
         drafting = speculator.begin(lines, size.pages, settings.page_size)
@@ -223,7 +224,7 @@ class Engine:
         )
 
     def _refuse_foreign_ids(self, prompt_ids: list[int], params: SamplingParams) -> None:
-        size = self.model.decoder.shape.vocab_size
+        size = self._vocab_size
         named = {
             "the prompt": prompt_ids,
             "stop_token_ids": params.stop_token_ids,

@@ -83,7 +83,9 @@ class Runner:
         """The target's own token after every node [E, N + 1], and the logits it came from."""
         choice = torch.full_like(launch.row_numbers, -1)
         sequence, node = (launch.row_numbers >= 0).nonzero(as_tuple=True)
-        logits = self._decoder.logits(hidden[launch.row_numbers[sequence, node]])
+        # A head may be padded beyond the tokens that exist.
+        vocabulary = self.lines.sampling.vocabulary
+        logits = self._decoder.logits(hidden[launch.row_numbers[sequence, node]])[:, :vocabulary]
         chosen = sample(
             logits,
             launch.lines[sequence],

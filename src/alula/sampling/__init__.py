@@ -1,1 +1,1 @@
-"""Sampling parameters, keyed noise and logit transforms."""
+"""Sampling: parameters, keyed noise, logit transforms, and the target's own choice at a row."""

@@ -1,0 +1,114 @@
+"""Keyed Gumbel noise: one draw per (request key, absolute position, target token id).
+
+The noise has no state, so every row can make its own, in any order and as often as needed: that
+is what lets speculation, batches and preemption leave a request's tokens alone. The bits come
+from hashes nested in each other, in 32-bit arithmetic that every device reproduces exactly.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import torch
+from torch import Tensor
+
+_LOW_32 = 0xFFFFFFFF
+_LOW_64 = 0xFFFFFFFFFFFFFFFF
+_GOLDEN_64 = 0x9E3779B97F4A7C15
+
+# Two bijections of 32-bit words, as (shift, factor, shift, factor, shift): the finalisers known
+# as lowbias32 (C. Wellons, hash prospector) and MurmurHash3 fmix32 (A. Appleby).
+_INNER = (16, 0x7FEB352D, 15, 0x846CA68B, 16)
+_OUTER = (16, 0x85EBCA6B, 13, 0xC2B2AE35, 16)
+
+# Where a row's two words start: fractional bits of the golden ratio and of the square root of 2.
+_STARTS = (0x9E3779B9 - 2**32, 0x6A09E667)
+
+_LARGEST_BELOW_ONE = 1.0 - 2.0**-24
+
+
+def fresh_seed() -> int:
+    """64 bits of entropy for a request that named no seed."""
+    return secrets.randbits(64)
+
+
+def request_key(seed: int, sample: int) -> int:
+    """The key of sample number `sample` of a request: 64 bits, as a signed integer.
+
+    For one seed, different samples have different keys (every step is a bijection of the
+    sample's number).
+    """
+    key = _mix_64(_mix_64(seed + _GOLDEN_64) + sample)
+    return key - 2**64 if key >= 2**63 else key
+
+
+def hash_bits(keys: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
+    """32 random bits per row and token, [R, T] int64 in [0, 2^32).
+
+    `keys` [R] int64; `positions` [R] int64, the absolute position of the token being sampled,
+    below 2^32; `tokens` int64 target ids, [T] for every row or [R, T].
+    """
+    return _bits(row_words(keys, positions), tokens).long() & _LOW_32
+
+
+def gumbel(keys: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
+    """Standard Gumbel noise for the arguments of `hash_bits`, [R, T] fp32."""
+    return gumbel_from(row_words(keys, positions), tokens)
+
+
+def row_words(keys: Tensor, positions: Tensor) -> Tensor:
+    """[R, 2] int32: what a row's noise depends on, as two 32-bit words.
+
+    Each hashes the key's low word, its high word and the position, nested in this order, from a
+    start of its own. Going from int64 to int32 keeps the low word.
+    """
+    low = keys.to(torch.int32)
+    words = _mix(torch.stack([low + start for start in _STARTS], dim=1), _INNER)
+    for part in (keys >> 32, positions):
+        words = _mix(words.add_(part.to(torch.int32)[:, None]), _INNER)
+    return words
+
+
+def gumbel_from(words: Tensor, tokens: Tensor) -> Tensor:
+    """-log(-log1p(-u)) with u = (bits + 1/2) / 2^32, [R, T] fp32, for `row_words` [R, 2].
+
+    u is rounded to fp32 at every step and capped below 1; the small u, which make the large
+    values, keep their full precision.
+    """
+    u = _bits(words, tokens).view(torch.uint32).to(torch.float32)
+    u = u.add_(0.5).mul_(2.0**-32).clamp_(max=_LARGEST_BELOW_ONE)
+    return u.neg_().log1p_().neg_().log_().neg_()
+
+
+def _bits(words: Tensor, tokens: Tensor) -> Tensor:
+    """[R, T] int32 holding outer(inner(token + first word) + second word)."""
+    inner = _mix(tokens.to(torch.int32) + words[:, :1], _INNER)
+    return _mix(inner.add_(words[:, 1:]), _OUTER)
+
+
+def _mix(x: Tensor, mixer: tuple[int, ...]) -> Tensor:
+    """Apply a finaliser to int32 words, in place.
+
+    int32 products wrap to the same bits as uint32 ones; its right shift drags the sign along,
+    which the mask cuts off.
+    """
+    first, factor, second, other, third = mixer
+    shifted = torch.empty_like(x)
+    for shift, multiplier in ((first, factor), (second, other), (third, None)):
+        torch.bitwise_right_shift(x, shift, out=shifted)
+        x.bitwise_xor_(shifted.bitwise_and_(_LOW_32 >> shift))
+        if multiplier is not None:
+            x.mul_(_signed(multiplier))
+    return x
+
+
+def _signed(word: int) -> int:
+    return word - 2**32 if word >= 2**31 else word
+
+
+def _mix_64(x: int) -> int:
+    """SplitMix64's finaliser (Steele, Lea and Flood, OOPSLA 2014)."""
+    x &= _LOW_64
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _LOW_64
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _LOW_64
+    return x ^ (x >> 31)
