@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import median
 from typing import NamedTuple
@@ -30,7 +31,8 @@ class Run(NamedTuple):
     """Launches that verified a draft."""
 
 
-class Spread(NamedTuple):
+@dataclass(frozen=True)
+class Spread:
     """A value that was measured several times."""
 
     median: float
@@ -38,7 +40,8 @@ class Spread(NamedTuple):
     high: float
 
 
-class Measured(NamedTuple):
+@dataclass(frozen=True)
+class Measured:
     """One contender on one kind of text."""
 
     kind: str
@@ -60,7 +63,8 @@ class Measured(NamedTuple):
     """The τ at which a round costs as much per token as plain steps."""
 
 
-class Comparison(NamedTuple):
+@dataclass(frozen=True)
+class Comparison:
     """All contenders on all kinds, and where their tokens differ from plain's."""
 
     shapes: list[str]
@@ -165,8 +169,9 @@ def _per_round(runs: Sequence[Run]) -> float:
 
 def _speeds(runs: Sequence[Run]) -> list[float]:
     """Tokens per second of each repeat."""
-    by_repeat = [[run for run in runs if run.repeat == n] for n in _repeats(runs)]
-    return [sum(run.emitted for run in part) / sum(run.seconds for run in part) for part in by_repeat]
+    repeats = sorted({run.repeat for run in runs})
+    parts = [[run for run in runs if run.repeat == repeat] for repeat in repeats]
+    return [sum(run.emitted for run in part) / sum(run.seconds for run in part) for part in parts]
 
 
 def _gain(runs: Sequence[Run], shape: str) -> Spread:
@@ -191,10 +196,6 @@ def _differing(runs: Sequence[Run], shape: str) -> list[int]:
     first = {run.prompt: run.token_ids for run in reversed(runs) if run.shape == PLAIN}
     pair = [run for run in runs if run.shape in (PLAIN, shape)]
     return sorted({run.prompt for run in pair if run.token_ids != first[run.prompt]})
-
-
-def _repeats(runs: Sequence[Run]) -> list[int]:
-    return sorted({run.repeat for run in runs})
 
 
 def _spread(values: Sequence[float]) -> Spread:

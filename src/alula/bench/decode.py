@@ -104,9 +104,7 @@ def _contender(
     model: LoadedModel, shape: str, drafter: Path | None, settings: Settings
 ) -> Contender:
     used = None if shape in (PLAIN, "ngram") else drafter
-    engine = Engine(
-        model, settings, speculator(shape, used, model.decoder, settings.max_sequences)
-    )
+    engine = Engine(model, settings, speculator(shape, used, model.decoder, settings.max_sequences))
     contender = Contender(shape, engine, [])
     engine.observers.append(contender.launches.append)
     return contender
@@ -121,9 +119,7 @@ def _answer(contender: Contender, prompt: list[int], max_tokens: int) -> Request
                 return event.output
 
 
-def _run(
-    kind: str, prompt: int, repeat: int, contender: Contender, output: RequestOutput
-) -> Run:
+def _run(kind: str, prompt: int, repeat: int, contender: Contender, output: RequestOutput) -> Run:
     answer = output.outputs[0]
     rounds = [launch for launch in contender.launches if not launch.chunk_rows]
     return Run(

@@ -24,7 +24,7 @@ def machine() -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cores": psutil.cpu_count(logical=False),
         "threads": psutil.cpu_count(),
-        "usable_threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "usable_threads": _usable_threads(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "gpus": _gpus(),
         "system": platform.platform(),
@@ -101,6 +101,12 @@ def _cpu_model() -> str:
         return platform.processor() or platform.machine()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.machine())
+
+
+def _usable_threads() -> int | None:
+    """Those this process may use: a container often gives fewer than the machine has."""
+    usable = getattr(os, "sched_getaffinity", None)
+    return len(usable(0)) if usable else None
 
 
 def _gpus() -> list[str]:

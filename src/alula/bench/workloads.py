@@ -36,7 +36,7 @@ _CODE = (
     "Write an SQL query that lists the ten customers with the highest total order value.",
     "Write a Python function that reads a CSV file and returns the mean of every numeric column.",
     "Write a C function that reverses a linked list in place.",
-    "Write a Python function for binary search in a sorted list, and three assertions that test it.",
+    "Write a Python function for binary search in a sorted list, and three assertions.",
 )
 
 _MATHEMATICS = (
@@ -70,7 +70,7 @@ _STORY = (
 )
 
 _REWRITING = (
-    "Repeat this text exactly:\n\nThe harbour was quiet in the early morning. Two fishing boats lay "
+    "Repeat this text:\n\nThe harbour was quiet in the early morning. Two fishing boats lay "
     "at the long pier, and a third was coming in with the tide. On the wall above the steps an old "
     "man was mending a net, and his dog slept beside him in the first patch of sun.",
     "Copy the following list without changing anything:\n\n1. Measure the room and draw a plan.\n"
@@ -94,9 +94,9 @@ _REWRITING = (
     '"Dutch"], "address": {"street": "Am Wall 12", "postcode": "28195"}, "active": true, '
     '"tags": ["customer", "newsletter", "retail"]}',
     "Put this paragraph into the past tense and keep all its words otherwise:\n\nThe baker gets up "
-    "at three in the morning. He lights the oven, mixes the dough and shapes the loaves. At six he "
-    "opens the shop. His first customer is always the postman, who buys two rolls and a coffee.",
-    "Repeat the following recipe word for word:\n\nPancakes: Mix 200 grams of flour with a pinch of "
+    "at three in the morning. He lights the oven, mixes the dough and shapes the loaves. At six "
+    "he opens the shop. His first customer is always the postman, who buys two rolls and a coffee.",
+    "Repeat this recipe word for word:\n\nPancakes: Mix 200 grams of flour with a pinch of "
     "salt. Beat two eggs with 400 millilitres of milk. Stir the milk into the flour until the "
     "batter is smooth. Let it rest for half an hour. Heat a little butter in a pan and bake thin "
     "pancakes on both sides until they are golden.",

@@ -51,6 +51,11 @@ def print_json(value: object) -> None:
     sys.stdout.flush()
 
 
+def print_text(text: str, style: str = "") -> None:
+    """One piece of text on standard output, styled where it is a terminal."""
+    Console(highlight=False).print(Text(text, style=style), soft_wrap=True)
+
+
 def print_dim(lines: Iterable[str]) -> None:
     """Remarks beside the answer."""
     console = messages()

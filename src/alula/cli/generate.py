@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from alula.cli import options
+from alula.cli.answers import objects, summary
+from alula.cli.console import print_dim, print_json, progress_bar
+from alula.cli.prompts import Prompt, read
+from alula.cli.session import open_llm
+from alula.errors import UsageError
+from alula.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
-    from alula.cli.prompts import Prompt
     from alula.engine.core import Request
     from alula.engine.llm import LLM, Watcher
     from alula.engine.outputs import Delta, RequestOutput
-    from alula.sampling.params import SamplingParams
 
 
 def generate(
@@ -70,12 +74,9 @@ def generate(
     With --json every answer is one JSON object on a line of its own, in the order of the prompts
     and of the samples of each.
     """
-    from alula.cli.prompts import read
-    from alula.cli.session import open_llm
-    from alula.sampling.params import SamplingParams
-
     _refuse_hidden_logprobs(logprobs, json)
     asked = read(prompt, prompts)
+    _refuse_raw_messages(raw, asked)
     params = SamplingParams(
         n=n,
         temperature=temperature,
@@ -108,8 +109,6 @@ def generate(
 
 
 def _refuse_hidden_logprobs(logprobs: int | None, json: bool) -> None:
-    from alula.errors import UsageError
-
     if logprobs is not None and not json:
         raise UsageError(
             "--logprobs needs --json",
@@ -118,10 +117,16 @@ def _refuse_hidden_logprobs(logprobs: int | None, json: bool) -> None:
         )
 
 
-def _write_json(llm: LLM, asked: list[Prompt], params: SamplingParams, raw: bool) -> None:
-    from alula.cli.answers import objects
-    from alula.cli.console import print_json
+def _refuse_raw_messages(raw: bool, asked: list[Prompt]) -> None:
+    if raw and not all(isinstance(prompt, str) for prompt in asked):
+        raise UsageError(
+            "messages cannot be taken raw",
+            "--raw leaves the chat template out, and messages become text through it alone",
+            "leave --raw out, or write prompts instead of messages",
+        )
 
+
+def _write_json(llm: LLM, asked: list[Prompt], params: SamplingParams, raw: bool) -> None:
     outputs = _with_progress(llm, asked, params, raw)
     for number, (prompt, output) in enumerate(zip(asked, outputs, strict=True)):
         for found in objects(llm, number, prompt, output):
@@ -129,9 +134,6 @@ def _write_json(llm: LLM, asked: list[Prompt], params: SamplingParams, raw: bool
 
 
 def _write_text(llm: LLM, asked: list[Prompt], params: SamplingParams, raw: bool) -> None:
-    from alula.cli.answers import summary
-    from alula.cli.console import print_dim
-
     started = time.perf_counter()
     if len(asked) == 1 and params.n == 1:
         outputs = _answer(llm, asked, params, raw, _stream)
@@ -151,23 +153,11 @@ def _answer(
     texts = [prompt for prompt in asked if isinstance(prompt, str)]
     if len(texts) == len(asked) and (raw or llm.model.chat_template is None):
         return llm.generate(texts, params, on_delta=on_delta)
-    _refuse_raw_messages(raw)
     conversations = [
         [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         for prompt in asked
     ]
     return llm.chat(conversations, params, on_delta=on_delta)
-
-
-def _refuse_raw_messages(raw: bool) -> None:
-    from alula.errors import UsageError
-
-    if raw:
-        raise UsageError(
-            "messages cannot be taken raw",
-            "--raw leaves the chat template out, and messages become text through it alone",
-            "leave --raw out, or write prompts instead of messages",
-        )
 
 
 def _stream(_request: Request, delta: Delta) -> None:
@@ -178,8 +168,6 @@ def _stream(_request: Request, delta: Delta) -> None:
 def _with_progress(
     llm: LLM, asked: list[Prompt], params: SamplingParams, raw: bool
 ) -> list[RequestOutput]:
-    from alula.cli.console import progress_bar
-
     with progress_bar("answering", len(asked) * params.n) as task:
 
         def count(_request: Request, delta: Delta) -> None:

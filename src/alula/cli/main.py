@@ -17,6 +17,7 @@ from typer.main import get_command
 
 from alula import __version__
 from alula.cli import bench, chat, demo, generate
+from alula.cli.console import print_error, print_error_json
 from alula.errors import AlulaError, UsageError
 
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
@@ -41,23 +42,17 @@ app.add_typer(bench.app, name="bench")
 app.command("demo")(demo.demo)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        sys.stdout.write(f"alula {__version__}\n")
-        raise typer.Exit
-
-
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
-    version: Annotated[  # noqa: ARG001  its callback has printed it
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Lossless speculative decoding that pays on the machine it runs on."""
     context.obj.debug = debug
+    if version:
+        sys.stdout.write(f"alula {__version__}\n")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         sys.stdout.write(context.get_help() + "\n")
 
@@ -123,8 +118,6 @@ def _unexpected(error: Exception) -> AlulaError:
 
 
 def _report(error: AlulaError, as_json: bool, debug: bool) -> int:
-    from alula.cli.console import print_error, print_error_json
-
     if debug:
         traceback.print_exception(error)
     if as_json:

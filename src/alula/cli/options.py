@@ -51,9 +51,7 @@ Drafter = Annotated[
 MaxTokens = Annotated[int, typer.Option(help="The most tokens of an answer.", metavar="N")]
 Temperature = Annotated[
     float,
-    typer.Option(
-        help="0 takes the most likely token.", metavar="T", rich_help_panel=_SAMPLING
-    ),
+    typer.Option(help="0 takes the most likely token.", metavar="T", rich_help_panel=_SAMPLING),
 ]
 TopP = Annotated[
     float,

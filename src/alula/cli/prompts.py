@@ -86,7 +86,8 @@ def _parse(line: str, where: str) -> Prompt:
     try:
         value = json.loads(line)
     except json.JSONDecodeError as error:
-        raise _misunderstood(where, f"not valid JSON: {error.msg} at column {error.colno}") from error
+        why = f"not valid JSON: {error.msg} at column {error.colno}"
+        raise _misunderstood(where, why) from error
     if not isinstance(value, dict) or set(value) not in ({"prompt"}, {"messages"}):
         raise _misunderstood(where, f"{_keys(value)} instead of exactly prompt or messages")
     if "messages" in value:
