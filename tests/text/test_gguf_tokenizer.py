@@ -200,8 +200,9 @@ def test_the_way_out_of_an_unknown_tokenizer_is_told(header: Header) -> None:
 @pytest.mark.slow
 def test_smollm2_itself() -> None:
     """Ids written down from the original tokenizer's vocabulary; a whole text comes back."""
-    from alula.models.source import resolve
     from gguf import GGUFReader
+
+    from alula.models.source import resolve
 
     fields = GGUFReader(resolve("smollm2").path).fields
     metadata = {name: field.contents() for name, field in fields.items()}

@@ -179,7 +179,7 @@ def _shared_product(left: Tensor, right: Tensor) -> Tensor:
     n, kv_heads, inner, outer = right.shape
     r, g = left.shape[-3], left.shape[-2]
     rows = _tiles(left.reshape(*left.shape[:-3], r * g, inner))
-    rows = rows.expand(n, *rows.shape[-3:]).reshape(n * kv_heads, -1, inner)
+    rows = rows.expand(n, *rows.shape[-3:]).flatten(0, 1)  # n may be 0
     product = torch.bmm(rows, right.reshape(n * kv_heads, inner, outer))
     return product[:, : r * g].reshape(n, kv_heads, r, g, outer)
 

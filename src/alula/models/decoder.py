@@ -1,0 +1,124 @@
+"""A decoder: rows of token ids in, hidden states and logits out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from alula.cache.pool import KVPool
+from alula.models.blocks import Launch, Layer
+from alula.models.families import FAMILIES
+from alula.models.placement import Placement, Reader
+from alula.models.progress import Progress
+from alula.models.rope import inverse_frequencies
+from alula.models.weights import WeightSource
+from alula.ops.attention import plan
+from alula.ops.linear import Weight, linear
+from alula.ops.norm import rms_norm
+from alula.ops.rope import rotary_table
+from alula.ops.rows import Rows
+from alula.shapes.decoder import DecoderShape
+
+
+class Hidden(NamedTuple):
+    """What a forward pass leaves of R rows."""
+
+    last: Tensor
+    """[R, h] after the final norm."""
+    aux: Tensor | None
+    """[R, taps * h] residual stream at the tapped layers, None without taps."""
+
+
+class Decoder:
+    """A dense decoder of any family."""
+
+    def __init__(
+        self,
+        shape: DecoderShape,
+        placement: Placement,
+        *,
+        embedding: Tensor,
+        layers: list[Layer],
+        norm: Tensor,
+        head: Weight,
+    ) -> None:
+        self.shape = shape
+        self.device = placement.device
+        self.dtype = placement.dtype
+        self.embedding = embedding
+        self.layers = layers
+        self.norm = norm
+        self.head = head
+        self.cache_dtype = placement.residual_dtype
+        self._residual_dtype = placement.residual_dtype
+        frequencies, self._rotary_scale = inverse_frequencies(shape.rope, shape.head_dim)
+        self._frequencies = frequencies.to(placement.device)
+
+    @property
+    def cache_bytes_per_token(self) -> int:
+        """What one token takes in the key-value pool."""
+        shape = self.shape
+        return 2 * shape.layers * shape.kv_heads * shape.head_dim * self.cache_dtype.itemsize
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Embeddings of ids [R] in the residual stream's dtype, [R, h]."""
+        return F.embedding(ids, self.embedding).to(self._residual_dtype)
+
+    @torch.inference_mode()
+    def forward(self, ids: Tensor, rows: Rows, pool: KVPool, taps: tuple[int, ...] = ()) -> Hidden:
+        """Compute rows of token ids [R], writing their keys and values to the pool.
+
+        `taps`: layer numbers (0 … layers) whose *input* residual stream is kept; `layers` means
+        the last one's output, before the final norm. `aux` holds them in the order of `taps`.
+        """
+        cos, sin = rotary_table(self._frequencies, rows.positions, self._rotary_scale)
+        launch = Launch(cos, sin, rows.slots, plan(rows, pool.page_size), pool)
+        x = self.embed(ids)
+        tapped = {}
+        for index, layer in enumerate(self.layers):
+            if index in taps:
+                tapped[index] = x
+            x = layer(x, index, launch)
+        tapped[len(self.layers)] = x
+        aux = torch.cat([tapped[tap] for tap in taps], dim=-1) if taps else None
+        return Hidden(rms_norm(x, self.norm, self.shape.rms_eps), aux)
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Next-token logits of hidden [R, h], as `forward` leaves it in `last`: [R, V] in fp32."""
+        return linear(hidden, self.head).float()
+
+    def weights(self) -> Iterator[Weight]:
+        """All linear weights, layer by layer, the head last."""
+        for layer in self.layers:
+            yield from layer.weights()
+        yield self.head
+
+
+def read_decoder(
+    shape: DecoderShape, source: WeightSource, placement: Placement, progress: Progress
+) -> Decoder:
+    """Read a decoder from a checked source, one layer's tensors in memory at a time."""
+    reader = Reader(source, placement)
+    family = FAMILIES[shape.family]
+    with progress("loading", shape.layers + 1) as task:
+        layers = []
+        for index in range(shape.layers):
+            layers.append(family.layer(reader.below(f"model.layers.{index}"), shape))
+            task.advance(1)
+        embedding = reader.embedding("model.embed_tokens")
+        head = "model.embed_tokens" if shape.tied_head else "lm_head"
+        decoder = Decoder(
+            shape,
+            placement,
+            embedding=embedding,
+            layers=layers,
+            norm=reader.norm("model.norm"),
+            head=reader.linear(head),
+        )
+        task.advance(1)
+    return decoder

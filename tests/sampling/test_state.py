@@ -1,0 +1,82 @@
+"""The sampling state: what a line remembers, and that it forgets it."""
+
+import math
+
+import pytest
+import torch
+
+from alula.errors import UsageError
+from alula.sampling.params import SamplingParams
+from alula.sampling.state import SamplingState, add_counts
+
+PENALISED = SamplingParams(presence_penalty=1.0)
+
+
+def test_admission_sets_a_line_and_release_makes_it_greedy_again():
+    state = SamplingState(3, 10)
+    params = SamplingParams(temperature=0.5, top_k=4, top_p=0.9, min_p=0.25, repetition_penalty=1.5)
+    state.admit(1, params, -7, [1, 2])
+    assert state.temperature.tolist() == [0.0, 0.5, 0.0]
+    assert state.top_k.tolist() == [10, 4, 10]
+    assert state.log_min_p[1].item() == pytest.approx(math.log(0.25))
+    assert state.key.tolist() == [0, -7, 0]
+    assert state.adjusts(1)
+    assert not state.all_greedy([0, 1])
+    assert state.all_greedy([0, 2])
+    state.release(1)
+    assert state.all_greedy([0, 1, 2])
+    assert not state.adjusts(1)
+    assert state.temperature.tolist() == [0.0] * 3
+    assert state.top_k.tolist() == [10] * 3
+    assert state.repetition.tolist() == [1.0] * 3
+
+
+def test_a_top_k_beyond_the_vocabulary_is_off():
+    state = SamplingState(1, 10)
+    state.admit(0, SamplingParams(top_k=11), 0, [])
+    assert state.top_k.tolist() == [10]
+
+
+def test_counts_and_biases_take_memory_only_when_asked_for():
+    state = SamplingState(2, 10)
+    state.admit(0, SamplingParams(), 0, [1])
+    assert state.output_counts is state.prompt_seen is state.bias is None
+    state.commit(torch.tensor([0]), torch.tensor([[1]]), torch.tensor([1]))
+    state.admit(1, PENALISED, 0, [1])
+    assert state.output_counts is not None
+    assert state.bias is None
+
+
+def test_commit_counts_the_emitted_tokens_of_each_line():
+    state = SamplingState(3, 5)
+    state.admit(2, PENALISED, 0, [4], output_ids=[0, 0])
+    state.admit(0, PENALISED, 0, [])
+    tokens = torch.tensor([[1, 1, 3], [2, -1, -1], [4, 3, 3]])
+    state.commit(torch.tensor([2, 0, 1]), tokens, torch.tensor([2, 1, 0]))
+    assert state.output_counts.tolist() == [[0, 0, 1, 0, 0], [0] * 5, [2, 2, 0, 0, 0]]
+    assert state.prompt_seen[2].tolist() == [False] * 4 + [True]
+
+
+def test_a_new_sequence_on_a_line_inherits_nothing():
+    state = SamplingState(1, 4)
+    state.admit(0, SamplingParams(presence_penalty=1.0, logit_bias={1: 5.0}), 0, [0], [1, 1])
+    state.release(0)
+    state.admit(0, SamplingParams(presence_penalty=1.0, logit_bias={2: 1.0}), 0, [3], [2])
+    assert state.output_counts.tolist() == [[0, 0, 1, 0]]
+    assert state.prompt_seen.tolist() == [[False, False, False, True]]
+    assert state.bias.tolist() == [[0.0, 0.0, 1.0, 0.0]]
+    state.admit(0, SamplingParams(), 0, [])
+    assert state.bias.tolist() == [[0.0] * 4]
+
+
+def test_a_bias_outside_the_vocabulary_is_refused_and_leaves_the_line_alone():
+    state = SamplingState(1, 4)
+    with pytest.raises(UsageError, match="token 4"):
+        state.admit(0, SamplingParams(logit_bias={4: 1.0}), 9, [])
+    assert state.key.tolist() == [0]
+
+
+def test_counting_ignores_padding_and_counts_repeats():
+    counts = torch.zeros(2, 4, dtype=torch.int32)
+    add_counts(counts, torch.tensor([1, 0]), torch.tensor([[3, 3, -1], [0, -1, -1]]))
+    assert counts.tolist() == [[1, 0, 0, 0], [0, 0, 0, 2]]

@@ -1,0 +1,263 @@
+import pytest
+import torch
+from eagle3_reference import SlowEagle3, slow_tree
+
+from alula.errors import ModelError
+from alula.speculation.drafter import DraftContext
+from alula.speculation.eagle3 import Eagle3, Output
+from alula.speculation.eagle3_checkpoint import Eagle3Checkpoint, random_checkpoint
+from alula.speculation.eagle3_drafter import Eagle3Drafter
+from alula.speculation.expansion import nodes_to
+from alula.speculation.tree import DraftTree, TreeShape, path_tokens, paths
+
+CPU = torch.device("cpu")
+HIDDEN, VOCABULARY, LAYERS, PAGE = 32, 60, 10, 4
+
+
+class _Recorder(Eagle3):
+    """Keeps what each forward returned."""
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        self.outputs: list[Output] = []
+
+    def forward(self, pairs, spans, pool):
+        self.outputs.append(super().forward(pairs, spans, pool))
+        return self.outputs[-1]
+
+
+class _World:
+    """Sequences, their target features, and a drafter that follows them."""
+
+    def __init__(
+        self, lengths: list[int], shape: TreeShape, window=None, temperatures=None, **settings
+    ):
+        generator = torch.Generator().manual_seed(1)
+        self.lengths = lengths
+        self.temperatures = temperatures or [0.0] * len(lengths)
+        self.shape = shape
+        self.checkpoint = _checkpoint(**settings)
+        self.table = torch.randn(VOCABULARY, HIDDEN, generator=generator)
+        width = max(lengths) + 8
+        self.history = torch.randint(VOCABULARY, (len(lengths), width), generator=generator)
+        config = self.checkpoint.config
+        self.features = torch.randn(
+            len(lengths), width, config.features * HIDDEN, generator=generator
+        )
+        per_line = -(-width // PAGE)
+        pages = torch.randperm(len(lengths) * per_line, generator=generator)
+        self.page_table = pages.view(len(lengths), per_line)
+        self.keys = torch.randint(2**62, (len(lengths),), generator=generator)
+        self.network = _Recorder(
+            self.checkpoint, embed=self.table.__getitem__, device=CPU, window=window
+        )
+        self.drafter = Eagle3Drafter(
+            self.network, shape, taps=config.taps(LAYERS), max_sequences=len(lengths)
+        )
+        self.drafter.allocate(len(pages), PAGE, CPU)
+
+    def context(self, spans: dict[int, range], drafting: list[int]) -> DraftContext:
+        """Features of the given positions by sequence."""
+        pairs = [(line, position) for line, span in sorted(spans.items()) for position in span]
+        sequences, positions = torch.tensor(pairs).T.contiguous()
+        return DraftContext(
+            history=self.history,
+            lengths=torch.tensor(self.lengths),
+            page_table=self.page_table,
+            keys=self.keys,
+            temperatures=torch.tensor(self.temperatures),
+            features=self.features[sequences, positions],
+            feature_sequences=sequences,
+            feature_positions=positions,
+            drafting=torch.tensor(drafting, dtype=torch.int64),
+        )
+
+    def propose(self, depth: int | None = None, drafting: list[int] | None = None) -> DraftTree:
+        """One launch with the features of all known positions."""
+        spans = {line: range(length - 1) for line, length in enumerate(self.lengths)}
+        lines = list(range(len(self.lengths))) if drafting is None else drafting
+        return self.drafter.propose(self.context(spans, lines), depth or self.shape.depth)
+
+    def slow(self, line: int) -> SlowEagle3:
+        length = self.lengths[line]
+        tokens = self.history[line, :length].tolist()
+        features = self.features[line, : length - 1]
+        return SlowEagle3(self.checkpoint, self.table, tokens, features, self.network.window)
+
+    def expected(self, line: int, shape: TreeShape | None = None) -> list[tuple[int, ...]]:
+        return slow_tree(
+            self.slow(line),
+            shape or self.shape,
+            int(self.keys[line]),
+            self.temperatures[line],
+            self.lengths[line],
+        )
+
+
+def _checkpoint(**settings) -> Eagle3Checkpoint:
+    numbers = {"heads": 4, "kv_heads": 2, "draft_vocab_size": 24, **settings}
+    return random_checkpoint(hidden_size=HIDDEN, vocab_size=VOCABULARY, layers=LAYERS, **numbers)
+
+
+def _paths(tree: DraftTree, line: int) -> list[tuple[int, ...]]:
+    _, way = paths(tree, tree.nodes)
+    tokens = path_tokens(tree, way)[line, 1:].tolist()
+    return [tuple(token for token in path if token >= 0) for path in tokens]
+
+
+CHAIN, TREE = TreeShape(4, 1, 4), TreeShape(3, 3, 8)
+VARIANTS = [
+    {},
+    {"kv_heads": 4},
+    {"kv_heads": 1},
+    {"draft_vocab_size": None},
+    {"norm_before_residual": True},
+    {"norm_before_fc": True},
+    {"fc_norm": True},
+    {"norm_output": True},
+    {"fc_norm": True, "norm_output": True, "norm_before_residual": True},
+    {"aux_layers": (1, 8)},
+    {"rope_theta": 50.0},
+]
+
+
+@pytest.mark.parametrize("settings", VARIANTS)
+def test_logits_of_every_step_equal_an_uncached_network(settings):
+    world = _World([9, 2, 5], CHAIN, **settings)
+    tree = world.propose()
+    assert len(world.network.outputs) == 4
+    for line in range(3):
+        slow, drafted = world.slow(line), tree.tokens[line].tolist()
+        for step, output in enumerate(world.network.outputs):
+            logits, hidden = slow.draft(drafted[:step])
+            torch.testing.assert_close(output.logits[line].double(), logits, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(output.hidden[line].double(), hidden, atol=1e-5, rtol=1e-5)
+
+
+def test_an_embedding_of_its_own_is_used():
+    world = _World([6], CHAIN)
+    own = torch.randn(VOCABULARY, HIDDEN, generator=torch.Generator().manual_seed(5))
+    tensors = {**world.checkpoint.tensors, "embed_tokens.weight": own}
+    checkpoint = Eagle3Checkpoint(world.checkpoint.config, tensors)
+    network = Eagle3(checkpoint, embed=world.table.__getitem__, device=CPU)
+    drafter = Eagle3Drafter(network, CHAIN, taps=(2, 5, 7), max_sequences=1)
+    drafter.allocate(8, PAGE, CPU)
+    found = drafter.propose(world.context({0: range(5)}, [0]), 4)
+    world.checkpoint = checkpoint
+    assert _paths(found, 0) == world.expected(0)
+    assert _paths(found, 0) != _paths(world.propose(), 0)
+
+
+@pytest.mark.parametrize("shape", [CHAIN, TREE, TreeShape(1, 4, 4), TreeShape(2, 5, 30)])
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.5])
+def test_the_draft_equals_a_slow_expansion(shape, temperature):
+    world = _World([7, 12, 2], shape, temperatures=[temperature] * 3)
+    tree = world.propose()
+    assert tree.nodes == nodes_to(shape, shape.depth)
+    for line in range(3):
+        assert _paths(tree, line) == world.expected(line)
+
+
+@pytest.mark.parametrize("shape", [CHAIN, TREE])
+def test_temperatures_may_differ_within_a_batch(shape):
+    temperatures = [0.0, 0.5, 1.0, 2.0]
+    world = _World([5, 6, 7, 8], shape, temperatures=temperatures)
+    tree = world.propose()
+    for line in range(4):
+        assert _paths(tree, line) == world.expected(line)
+
+
+@pytest.mark.parametrize("shape", [CHAIN, TREE])
+def test_the_way_the_features_arrive_does_not_matter(shape):
+    world = _World([13, 9], shape)
+    whole = world.propose()
+    arrivals = [
+        {0: range(0, 5)},
+        {0: range(5, 6), 1: range(0, 8)},  # with the feature before a prefix hit in front
+        {0: range(5, 11)},
+    ]
+    for spans in arrivals:
+        world.drafter.propose(world.context(spans, []), 0)
+    last = world.context({0: range(11, 12), 1: range(7, 8)}, [0, 1])
+    again = world.drafter.propose(last, shape.depth)
+    assert torch.equal(again.tokens, whole.tokens)
+    assert torch.equal(again.parents, whole.parents)
+
+
+@pytest.mark.parametrize("shape", [CHAIN, TREE])
+def test_a_draft_leaves_no_trace(shape):
+    """Keys of drafted nodes are the draft's own: the next draft sees those of true features."""
+    world = _World([6, 5], shape)
+    world.propose()
+    world.lengths = [9, 6]
+    found = world.drafter.propose(
+        world.context({0: range(5, 8), 1: range(4, 5)}, [0, 1]), shape.depth
+    )
+    for line in range(2):
+        assert _paths(found, line) == world.expected(line)
+
+
+def test_sequences_that_do_not_draft_are_only_followed():
+    world = _World([6, 7, 8], TREE)
+    tree = world.propose(drafting=[0, 2])
+    assert (tree.tokens[1] == -1).all()
+    assert [_paths(tree, 0), _paths(tree, 2)] == [world.expected(0), world.expected(2)]
+    world.lengths = [6, 8, 8]
+    found = world.drafter.propose(world.context({1: range(6, 7)}, [1]), 3)
+    assert _paths(found, 1) == world.expected(1)
+
+
+def test_a_shallower_draft_is_the_shape_cut_off():
+    world = _World([6], TreeShape(4, 2, 9))
+    for depth, nodes in ((1, 2), (2, 6), (3, 9), (9, 9)):
+        tree = world.propose(depth)
+        assert tree.nodes == nodes
+        assert _paths(tree, 0) == world.expected(0, TreeShape(min(depth, 4), 2, nodes))
+
+
+def test_depth_zero_follows_and_runs_no_layer():
+    world = _World([6, 9], TREE)
+    spans = {0: range(5), 1: range(8)}
+    assert world.drafter.propose(world.context(spans, [0, 1]), 0).tokens.shape == (2, 0)
+    assert world.network.outputs == []
+
+
+@pytest.mark.parametrize("shape", [CHAIN, TREE])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_prompts_behind_the_position_limit_are_drafted_from_a_window(shape, temperature):
+    world = _World([50, 12], shape, max_positions=16, temperatures=[temperature] * 2)
+    assert world.network.window == 16
+    tree = world.propose()
+    for line in range(2):
+        assert _paths(tree, line) == world.expected(line)
+    assert all(torch.isfinite(output.logits).all() for output in world.network.outputs)
+
+
+def test_only_the_window_need_be_followed():
+    """After a pause without drafts, catching up takes the last W features."""
+    world = _World([40], CHAIN, window=10)
+    late = world.drafter.propose(world.context({0: range(29, 39)}, [0]), 4)
+    assert _paths(late, 0) == world.expected(0)
+
+
+@pytest.mark.parametrize("window", [1, 3, 7])
+def test_a_window_may_be_narrower_than_the_limit(window):
+    world = _World([15], CHAIN, window=window)
+    assert _paths(world.propose(), 0) == world.expected(0)
+
+
+def test_what_other_sequences_left_behind_does_not_matter():
+    world, clean = _World([6, 7], TREE), _World([6, 7], TREE)
+    world.drafter._pool._store.fill_(7e5)
+    assert torch.equal(world.propose().tokens, clean.propose().tokens)
+
+
+def test_more_children_than_tokens_are_refused():
+    with pytest.raises(ModelError, match="24 tokens"):
+        _World([5], TreeShape(1, 25, 25))
+
+
+def test_half_precision_drafts_finite_numbers():
+    world = _World([9], TREE, dtype=torch.bfloat16)
+    assert (world.propose().tokens >= 0).all()
+    assert all(output.logits.dtype == torch.float32 for output in world.network.outputs)
