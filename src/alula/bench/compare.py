@@ -8,7 +8,7 @@ from itertools import zip_longest
 from statistics import median
 from typing import NamedTuple
 
-PLAIN = "off"
+PLAIN = "plain"
 _NOISE = 0.02
 """Differences below this share are not told apart from none."""
 
@@ -116,10 +116,10 @@ def verdict(comparison: Comparison) -> str:
 
 
 def title(shape: str) -> str:
-    """How a person calls a shape."""
-    return {PLAIN: "plain", "ngram": "prompt lookup", "auto": "speculation (auto)"}.get(
-        shape, shape
-    )
+    """How a person calls a shape, which begins with its drafter: plain, ngram, eagle3 chain:4."""
+    drafter, _, size = shape.partition(" ")
+    called = {"ngram": "prompt lookup", "eagle3": "EAGLE-3", "auto": "automatic speculation"}
+    return f"{called.get(drafter, drafter)} {size}".strip()
 
 
 def _judgement(comparison: Comparison, shape: str) -> str:
@@ -127,13 +127,14 @@ def _judgement(comparison: Comparison, shape: str) -> str:
     ranked = sorted(gains.items(), key=lambda item: -item[1])
     words = ", ".join(f"{gain:.2f}× on {kind}" for kind, gain in ranked)
     name = title(shape)
-    return f"{name[0].upper()}{name[1:]} {_pays(comparison.overall[shape].median)}: {words}"
+    return f"{name[0].upper()}{name[1:]} {_pays(list(gains.values()))}: {words}"
 
 
-def _pays(gain: float) -> str:
-    if gain >= 1 + _NOISE:
-        return "pays"
-    return "does not pay" if gain <= 1 - _NOISE else "makes no difference"
+def _pays(gains: list[float]) -> str:
+    wins, loses = max(gains) >= 1 + _NOISE, min(gains) <= 1 - _NOISE
+    if wins:
+        return "pays on some kinds and costs on others" if loses else "pays"
+    return "does not pay" if loses else "makes no difference"
 
 
 def _sameness(comparison: Comparison) -> str:

@@ -24,6 +24,7 @@ from alula.models.load import LoadedModel
 from alula.models.progress import Progress, silent
 from alula.sampling.params import SamplingParams
 
+_OFF = "off"
 _WARM_UP_TOKENS = 16
 
 
@@ -34,7 +35,7 @@ class Plan:
     workloads: Sequence[Workload]
     max_tokens: int = 64
     repeats: int = 3
-    speculation: Sequence[str] = (PLAIN, "ngram")
+    speculation: Sequence[str] = ("ngram",)
     """Options as `--speculation` takes them; plain decoding is always measured."""
     drafter: Path | None = None
     """Used by the shapes that need one: chain:K, tree:… and auto."""
@@ -45,8 +46,8 @@ class Plan:
 
     @property
     def shapes(self) -> list[str]:
-        """The contenders, plain first, each once."""
-        return list(dict.fromkeys((PLAIN, *self.speculation)))
+        """The options of all contenders, plain first, each once."""
+        return list(dict.fromkeys((_OFF, *self.speculation)))
 
 
 class Contender(NamedTuple):
@@ -101,13 +102,20 @@ def _contenders(model: LoadedModel, plan: Plan, longest: int) -> list[Contender]
 
 
 def _contender(
-    model: LoadedModel, shape: str, drafter: Path | None, settings: Settings
+    model: LoadedModel, option: str, drafter: Path | None, settings: Settings
 ) -> Contender:
-    used = None if shape in (PLAIN, "ngram") else drafter
-    engine = Engine(model, settings, speculator(shape, used, model.decoder, settings.max_sequences))
-    contender = Contender(shape, engine, [])
-    engine.observers.append(contender.launches.append)
+    used = None if option in (_OFF, "ngram") else drafter
+    chosen = speculator(option, used, model.decoder, settings.max_sequences)
+    contender = Contender(_name(option, used), Engine(model, settings, chosen), [])
+    contender.engine.observers.append(contender.launches.append)
     return contender
+
+
+def _name(option: str, drafter: Path | None) -> str:
+    """The drafter, then the shape where one was asked for."""
+    if option in (_OFF, "ngram", "auto"):
+        return {_OFF: PLAIN}.get(option, option)
+    return f"{'ngram' if drafter is None else 'eagle3'} {option}"
 
 
 def _answer(contender: Contender, prompt: list[int], max_tokens: int) -> RequestOutput:

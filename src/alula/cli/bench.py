@@ -12,7 +12,7 @@ from alula.bench import results
 from alula.bench.compare import Comparison, compare, verdict
 from alula.bench.workloads import WORKLOADS, select
 from alula.cli import options
-from alula.cli.console import print_dim, print_json, print_text, progress_bar
+from alula.cli.console import print_dim, print_help_alone, print_json, print_text, progress_bar
 from alula.cli.session import load_model
 from alula.errors import UsageError
 
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 _DIFFERENT = 1
 _DRAFTER_SHAPE = "chain:4"
 
-app = typer.Typer(help="Measure what speculation gains on this machine.", no_args_is_help=True)
+app = typer.Typer()
 
 
-@app.callback()
-def _root() -> None:
+@app.callback(invoke_without_command=True)
+def _root(context: typer.Context) -> None:
     """Measure what speculation gains on this machine."""
+    print_help_alone(context)
 
 
 @app.command("decode")

@@ -55,9 +55,10 @@ def chat(
     cache_tokens: options.CacheTokens = None,
     max_length: options.MaxLength = None,
 ) -> None:
-    """Talk with a model. Answers stream; the conversation so far is kept, and its keys reused.
+    """Talk with a model.
 
-    Type /help for what can be typed. From a pipe every line is one message.
+    Answers stream; the conversation is kept, and its keys are reused. Type /help for what can be
+    typed. From a pipe every line is one message.
     """
     params = SamplingParams(
         temperature=temperature,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -61,6 +62,12 @@ def print_dim(lines: Iterable[str]) -> None:
     console = messages()
     for line in lines:
         console.print(Text(line, style="dim"), soft_wrap=True)
+
+
+def print_help_alone(context: typer.Context) -> None:
+    """The help of a group of commands, where none of them was named."""
+    if context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
 
 
 @contextmanager

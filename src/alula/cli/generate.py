@@ -69,10 +69,10 @@ def generate(
     max_length: options.MaxLength = None,
     max_sequences: options.MaxSequences = 8,
 ) -> None:
-    """Answer prompts. The text goes to standard output, everything else to standard error.
+    """Answer one prompt, or a file of prompts.
 
-    With --json every answer is one JSON object on a line of its own, in the order of the prompts
-    and of the samples of each.
+    The text goes to standard output, everything else to standard error. With --json every
+    answer is one JSON object on a line of its own, in the order of the prompts and samples.
     """
     _refuse_hidden_logprobs(logprobs, json)
     asked = read(prompt, prompts)

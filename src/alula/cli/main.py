@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from alula import __version__
 from alula.cli import bench, chat, demo, generate
-from alula.cli.console import print_error, print_error_json
+from alula.cli.console import print_error, print_error_json, print_help_alone
 from alula.errors import AlulaError, UsageError
 
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
@@ -53,8 +53,7 @@ def _root(
     if version:
         sys.stdout.write(f"alula {__version__}\n")
         raise typer.Exit
-    if context.invoked_subcommand is None:
-        sys.stdout.write(context.get_help() + "\n")
+    print_help_alone(context)
 
 
 def main() -> NoReturn:

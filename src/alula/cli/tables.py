@@ -7,36 +7,38 @@ from rich.table import Table
 
 from alula.bench.compare import PLAIN, Comparison, Measured, Spread, title
 
+_PIPED_WIDTH = 120
+
 
 def print_comparison(comparison: Comparison) -> None:
-    """The table on standard output: a row for each kind of text and shape."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("kind")
-    table.add_column("decoding", no_wrap=True)
-    for header in ("tok/s", "gain", "τ", "break-even τ", "round / step"):
+    """The table on standard output: a block for each kind of text, a row for each shape."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("")
+    for header in ("tok/s", "gain", "τ", "break-even", "ms a round"):
         table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("acceptance by depth")
+    table.add_column("acceptance by depth, %")
     for kind in comparison.kinds:
+        table.add_row(kind, style="bold")
         for shape in comparison.shapes:
             _add_row(table, comparison.of(kind, shape))
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _PIPED_WIDTH
+    console.print(table)
 
 
 def _add_row(table: Table, measured: Measured) -> None:
-    plain = measured.shape == PLAIN
-    times = f"{measured.round_seconds * 1e3:.1f} / {measured.step_seconds * 1e3:.1f} ms"
+    compared = measured.shape != PLAIN
     table.add_row(
-        measured.kind if plain else "",
-        title(measured.shape),
-        _spread(measured.tokens_per_second, ".1f"),
-        "" if plain else f"{measured.gain.median:.2f}×",
-        "" if plain else f"{measured.tokens_per_round:.2f}",
-        "" if plain else f"{measured.break_even:.2f}",
-        "" if plain else times,
-        " ".join(f"{share:.0%}" for share in measured.acceptance),
-        style="dim" if plain else "",
+        f"  {title(measured.shape)}",
+        _spread(measured.tokens_per_second),
+        f"{measured.gain.median:.2f}×" if compared else "",
+        f"{measured.tokens_per_round:.2f}" if compared else "",
+        f"{measured.break_even:.2f}" if compared else "",
+        f"{measured.round_seconds * 1e3:.1f}",
+        " ".join(f"{share * 100:.0f}" for share in measured.acceptance),
     )
 
 
-def _spread(spread: Spread, form: str) -> str:
-    return f"{spread.median:{form}} ({spread.low:{form}}–{spread.high:{form}})"
+def _spread(spread: Spread) -> str:
+    return f"{spread.median:.1f} ({spread.low:.1f}–{spread.high:.1f})"
