@@ -1,112 +1,87 @@
-"""A tiny random model in a folder, for tests that need some model and not a good one."""
+"""A tiny random model in a folder, written without transformers: fast to load, any text is its."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import tokenizers
-from safetensors.numpy import save_file
-from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
+import torch
+from safetensors.torch import save_file
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-VOCABULARY = 300
-HIDDEN, INNER, LAYERS, HEADS, KV_HEADS = 64, 128, 2, 4, 2
-CONTEXT = 1024
 TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
-    "{{ message.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-_CORPUS = (
-    "The quick brown fox jumps over the lazy dog.",
-    "A user asks, the assistant answers, and the system listens.",
-)
+SIZES = {
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+}
 
 
-def write_model(folder: Path, *, seed: int = 0, template: str | None = TEMPLATE) -> Path:
-    """A two-layer Llama with a byte-level tokenizer. Its answers never end by themselves."""
+def write_tiny_model(folder: Path, seed: int = 0) -> Path:
+    """A Llama of two layers whose vocabulary is the bytes and three special tokens."""
     folder.mkdir(parents=True, exist_ok=True)
-    _tokenizer().save(str(folder / "tokenizer.json"))
-    _write(folder / "tokenizer_config.json", _tokenizer_config(template))
-    _write(folder / "config.json", _config())
-    save_file(_weights(seed), folder / "model.safetensors", metadata={"format": "pt"})
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: number for number, token in enumerate([*SPECIAL, *alphabet])}
+    _write_tokenizer(folder, vocabulary)
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": len(vocabulary),
+        "max_position_embeddings": 1024,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": True,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "hidden_act": "silu",
+        "torch_dtype": "float32",
+        **SIZES,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(_tensors(len(vocabulary), seed), folder / "model.safetensors")
     return folder
 
 
-def _tokenizer() -> tokenizers.Tokenizer:
-    tokenizer = tokenizers.Tokenizer(models.BPE())
+def _write_tokenizer(folder: Path, vocabulary: dict[str, int]) -> None:
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
-        show_progress=False,
-        special_tokens=[AddedToken(token, normalized=False, special=True) for token in SPECIAL],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
-    tokenizer.train_from_iterator(_CORPUS, trainer)
-    assert tokenizer.get_vocab_size() == VOCABULARY
-    return tokenizer
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in SPECIAL])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"chat_template": TEMPLATE, "bos_token": SPECIAL[1], "eos_token": SPECIAL[2]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
-def _tokenizer_config(template: str | None) -> dict[str, Any]:
-    chat = {} if template is None else {"chat_template": template}
-    return {"bos_token": SPECIAL[1], "eos_token": SPECIAL[2], **chat}
-
-
-def _config() -> dict[str, Any]:
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": VOCABULARY,
-        "hidden_size": HIDDEN,
-        "intermediate_size": INNER,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": KV_HEADS,
-        "max_position_embeddings": CONTEXT,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "torch_dtype": "float32",
+def _tensors(vocabulary: int, seed: int) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    h, f = SIZES["hidden_size"], SIZES["intermediate_size"]
+    keys = SIZES["num_key_value_heads"] * SIZES["head_dim"]
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (vocabulary, h),
+        "model.norm.weight": (h,),
     }
-
-
-def _weights(seed: int) -> dict[str, np.ndarray]:
-    dice = np.random.default_rng(seed)
-
-    def matrix(out: int, inner: int, scale: float = 0.2) -> np.ndarray:
-        return dice.normal(scale=scale, size=(out, inner)).astype(np.float32)
-
-    keys = HIDDEN // HEADS * KV_HEADS
-    shapes = {
-        "self_attn.q_proj": (HIDDEN, HIDDEN),
-        "self_attn.k_proj": (keys, HIDDEN),
-        "self_attn.v_proj": (keys, HIDDEN),
-        "self_attn.o_proj": (HIDDEN, HIDDEN),
-        "mlp.gate_proj": (INNER, HIDDEN),
-        "mlp.up_proj": (INNER, HIDDEN),
-        "mlp.down_proj": (HIDDEN, INNER),
-    }
-    weights = {"model.embed_tokens.weight": matrix(VOCABULARY, HIDDEN)}
-    for layer in range(LAYERS):
+    for layer in range(SIZES["num_hidden_layers"]):
         prefix = f"model.layers.{layer}"
-        for name, shape in shapes.items():
-            # Attention that says little lets greedy answers fall into loops, which drafts foresee.
-            scale = 0.002 if name == "self_attn.o_proj" else 0.2
-            weights[f"{prefix}.{name}.weight"] = matrix(*shape, scale)
-        for norm in ("input_layernorm", "post_attention_layernorm"):
-            weights[f"{prefix}.{norm}.weight"] = np.ones(HIDDEN, np.float32)
-    weights["model.norm.weight"] = np.ones(HIDDEN, np.float32)
-    head = matrix(VOCABULARY, HIDDEN)
-    head[: len(SPECIAL)] = 0.0  # some other token is always likelier
-    weights["lm_head.weight"] = head
-    return weights
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content), encoding="utf-8")
+        shapes |= {
+            f"{prefix}.input_layernorm.weight": (h,),
+            f"{prefix}.post_attention_layernorm.weight": (h,),
+            f"{prefix}.self_attn.q_proj.weight": (h, h),
+            f"{prefix}.self_attn.k_proj.weight": (keys, h),
+            f"{prefix}.self_attn.v_proj.weight": (keys, h),
+            f"{prefix}.self_attn.o_proj.weight": (h, h),
+            f"{prefix}.mlp.gate_proj.weight": (f, h),
+            f"{prefix}.mlp.up_proj.weight": (f, h),
+            f"{prefix}.mlp.down_proj.weight": (h, f),
+        }
+    tensors = {}
+    for name, shape in shapes.items():
+        noise = torch.randn(shape, generator=generator)
+        tensors[name] = 1 + 0.1 * noise if len(shape) == 1 else noise * 1.5 / shape[-1] ** 0.5
+    return tensors

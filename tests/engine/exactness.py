@@ -6,12 +6,12 @@ import random
 from collections.abc import Iterable, Sequence
 
 import torch
-from alula.models.load import LoadedModel
-from alula.sampling.params import SamplingParams
 
 from alula.engine.core import Engine
 from alula.engine.settings import Settings
 from alula.engine.speculator import Speculator
+from alula.models.load import LoadedModel
+from alula.sampling.params import SamplingParams
 from alula.speculation.drafter import DraftContext, Drafter
 from alula.speculation.tree import DraftTree, TreeShape
 

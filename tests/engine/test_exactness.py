@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from alula.engine.speculator import Speculator, speculator
 from alula.models.load import LoadedModel, load
 from alula.speculation.eagle3_checkpoint import random_checkpoint, save
 from alula.speculation.ngram import NgramDrafter
-
-from alula.engine.speculator import Speculator, speculator
 from alula.speculation.tree import parse_shape
 from exactness import Case, Oracle, answers, cases, engine
 

@@ -200,6 +200,21 @@ def test_pages_without_drafter_keys_are_not_used_by_an_engine_with_a_drafter():
     assert found == [0, 8, 0]
 
 
+def test_nobody_waits_for_a_page_that_was_computed_and_stayed_private():
+    pages = PageAllocator(64, 4)
+    settings = {"max_sequences": 2, "row_budget": 8, "max_length": 64, "chunk_rows": 4}
+    plain = Scheduler(pages, round_rows=1, **settings)
+    plain.add(one := sequence(0, list(range(12))))
+    for _ in range(3):
+        launch(plain)
+    plain.finish(one, "stop")
+    drafting = Scheduler(pages, round_rows=1, drafter=True, **settings)
+    for number in (1, 2):
+        drafting.add(sequence(number, list(range(12))))
+    assert spans(launch(drafting)) == [(1, 0, 4)]
+    assert spans(launch(drafting)) == [(1, 4, 8), (2, 0, 4)]
+
+
 # too few pages
 
 
@@ -244,8 +259,8 @@ def test_everybody_ends_however_short_pages_are():
 def test_a_request_that_could_not_end_alone_is_refused_before_it_starts():
     engine = scheduler(pages=8, page_size=4, max_length=1000)
     with pytest.raises(ResourceError) as error:
-        engine.add(sequence(1, [1] * 10, max_tokens=100))
-    assert "cache_tokens to at least 116" in error.value.fix
+        engine.add(sequence(1, [1] * 10, max_tokens=18))
+    assert "cache_tokens to at least 36" in error.value.fix
     assert not engine.has_work
     engine.add(sequence(1, [1] * 10, max_tokens=17))
     engine.check()

@@ -53,7 +53,7 @@ class CacheProof(RuleBasedStateMachine):
         page_size=st.integers(1, 4),
         lines=st.integers(1, 4),
         nodes=st.integers(0, 3),
-        spare=st.integers(0, 12),
+        spare=st.integers(0, 4),
         chunk_rows=st.integers(1, 12),
         max_length=st.integers(6, 36),
     )
@@ -231,6 +231,8 @@ class CacheProof(RuleBasedStateMachine):
     def _check_step(self, step: Step) -> None:
         rows = sum(c.end - c.start for c in step.chunks) + len(step.rounds) * self.round_rows
         assert 0 < rows <= self.budget
+        if step.rounds and step.chunks and rows == self.budget:
+            self.seen.add("budget spent")
         decoding = {s.id for s in self.live.values() if s.status is Status.DECODING}
         assert {s.id for s in step.rounds} == decoding, "a round starves"
         prefilling = any(s.status is Status.PREFILLING for s in self.live.values())
@@ -288,6 +290,7 @@ EVERYTHING = {
     "preempted",
     "evicted",
     "mixed",
+    "budget spent",
     "duplicate",
     "hit with drafter",
     "hit at first",

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tiny_models import LLAMA3, chain, ids, logits, make, pool_for, save_tokenizer, write_gguf
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from alula.models.decoder import Decoder, read_decoder
@@ -20,6 +19,7 @@ from alula.models.placement import Placement
 from alula.models.progress import silent
 from alula.models.weights import check
 from alula.shapes import gguf as gguf_shape
+from tiny_models import LLAMA3, chain, ids, logits, make, pool_for, save_tokenizer, write_gguf
 
 YARN = {
     "rope_type": "yarn",

@@ -254,8 +254,8 @@ def test_the_nested_config_of_speculators_has_its_own_defaults():
     [
         ({}, {"hidden_size": 64}, "hidden size is 32, the target's 64"),
         ({}, {"vocab_size": 49}, "vocabulary is 50, the target's 49"),
-        ({"aux_layers": (2, 5, 10)}, {}, "layer 10; the target has 10"),
-        ({}, {"layers": 2}, "layer 2; the target has 2"),
+        ({"aux_layers": (2, 5, 11)}, {}, "layer 11; the target has 10"),
+        ({}, {"layers": 2}, "layer -1; the target has 2"),
         ({"target_hidden_size": 64}, {"hidden_size": 64}, "32, the target's 64"),
     ],
 )

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from eagle3_reference import SlowEagle3, slow_tree
 
 from alula.errors import ModelError
 from alula.speculation.drafter import DraftContext
@@ -9,6 +8,7 @@ from alula.speculation.eagle3_checkpoint import Eagle3Checkpoint, random_checkpo
 from alula.speculation.eagle3_drafter import Eagle3Drafter
 from alula.speculation.expansion import nodes_to
 from alula.speculation.tree import DraftTree, TreeShape, path_tokens, paths
+from eagle3_reference import SlowEagle3, slow_tree
 
 CPU = torch.device("cpu")
 HIDDEN, VOCABULARY, LAYERS, PAGE = 32, 60, 10, 4

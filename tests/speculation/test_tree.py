@@ -1,10 +1,10 @@
 import pytest
 import torch
-from draft_trees import trees
 from hypothesis import given
 
 from alula.errors import UsageError
 from alula.speculation.tree import DraftTree, TreeShape, chain, parse_shape, path_tokens, paths
+from draft_trees import trees
 
 
 def test_a_chain_hangs_every_node_below_the_one_before():

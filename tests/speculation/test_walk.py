@@ -1,10 +1,10 @@
 import torch
-from draft_trees import trees
 from hypothesis import given
 from hypothesis import strategies as st
 
 from alula.speculation.tree import DraftTree, chain
 from alula.speculation.walk import walk
+from draft_trees import trees
 
 
 def _slow_walk(tokens: list[int], parents: list[int], choice: list[int]):

@@ -96,10 +96,8 @@ class LLM:
 
         Leaving the loop early aborts the request.
         """
-        params = sampling_params or SamplingParams()
-        if _is_conversation(prompt):
-            prompt = self._chat_prompt(prompt)
-        (request,) = self._add([prompt], [params])
+        single: Any = self._chat_prompt(prompt) if _is_conversation(prompt) else prompt
+        (request,) = self._add([single], [sampling_params or SamplingParams()])
         try:
             while request.unfinished:
                 for event in self.engine.step():

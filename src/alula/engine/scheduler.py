@@ -116,30 +116,25 @@ class Scheduler:
         sequence.finish_reason = reason
 
     def next(self) -> Step | None:
-        """Decide the next launch and give it its pages; None without work.
-
-        Nobody is admitted to a launch for which another had to give way.
-        """
+        """Decide the next launch and give it its pages; None without work."""
         require(self._flight is None, "the launch before is not committed yet")
-        preempted = self._grow_rounds()
+        self._grow_rounds()
         rounds = tuple(s for s in self._running if s.status is Status.DECODING)
         before = len(self._running)
-        chunks = self._cut_chunks(
-            self._row_budget - len(rounds) * self._limits.round_rows, admit=not preempted
-        )
+        chunks = self._cut_chunks(self._row_budget - len(rounds) * self._limits.round_rows)
         if not rounds and not chunks:
             return None
         self._flight = Step(tuple(chunks), rounds, tuple(self._running[before:]))
         return self._flight
 
-    def _grow_rounds(self) -> bool:
-        """Give rounds their pages, oldest first; returns whether anybody had to give way."""
-        preempted = False
+    def _grow_rounds(self) -> None:
+        """Give rounds their pages, oldest first; the youngest gives way.
+
+        It is not admitted again for the same launch: less than it held is left.
+        """
         for sequence in tuple(self._running):
             while sequence.status is Status.DECODING and not self._grow(sequence):
                 self._preempt(self._running[-1])
-                preempted = True
-        return preempted
 
     def _grow(self, sequence: Sequence) -> bool:
         full = len(sequence.token_ids) >= self._limits.length(sequence)
@@ -149,11 +144,11 @@ class Scheduler:
         sequence.pages += more or ()
         return more is not None
 
-    def _cut_chunks(self, budget: int, *, admit: bool) -> list[Chunk]:
+    def _cut_chunks(self, budget: int) -> list[Chunk]:
         """Chunks of at most `budget` rows: sequences in prefill, oldest first, then new ones."""
         prefilling = [s for s in self._running if s.status is Status.PREFILLING]
         chunks: list[Chunk] = []
-        for sequence in chain(prefilling, self._admissions() if admit else ()):
+        for sequence in chain(prefilling, self._admissions()):
             start, known = sequence.computed, len(sequence.token_ids)
             end = min(start + min(budget, self._chunk_rows), known)
             chunks.append(Chunk(sequence, start, end, end == known))

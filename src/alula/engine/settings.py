@@ -94,7 +94,7 @@ def capacity(
 def _free_bytes(device: torch.device) -> float:
     share = _SHARE_OF_FREE_MEMORY[device.type]
     if device.type == "cuda":
-        return share * torch.cuda.mem_get_info(device)[0]
+        return share * float(torch.cuda.mem_get_info(device)[0])
     return share * psutil.virtual_memory().available
 
 

@@ -41,7 +41,7 @@ def decoder_shape(
         kv_heads=fields.integer("num_key_value_heads", heads),
         head_dim=fields.integer("head_dim", 128 if family == "qwen3" else hidden_size // heads),
         rms_eps=fields.number("rms_norm_eps"),
-        rope=_rope(fields),
+        rope=rope_shape(fields),
         max_positions=fields.integer("max_position_embeddings"),
         tied_head=fields.flag("tie_word_embeddings", False),
         qkv_bias=family == "qwen2",
@@ -98,7 +98,7 @@ def _dtype(fields: Fields) -> str:
     return name
 
 
-def _rope(fields: Fields) -> RopeShape:
+def rope_shape(fields: Fields) -> RopeShape:
     """transformers ≥ 5 writes `rope_parameters`; before, `rope_theta` and `rope_scaling`."""
     group = fields.mapping("rope_parameters") or fields.mapping("rope_scaling")
     base = fields.number("rope_theta", 10000.0)

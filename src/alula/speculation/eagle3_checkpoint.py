@@ -53,7 +53,7 @@ class Eagle3Checkpoint:
         _same("hidden size", config.target_hidden_size, hidden_size)
         _same("vocabulary", config.vocab_size, vocab_size)
         for tap in config.taps(layers):
-            if not 0 <= tap < layers:
+            if not 0 <= tap <= layers:  # that of the layer after the last is the final state
                 raise _misfit(f"it taps the input of layer {tap}; the target has {layers} layers")
         if "embed_tokens.weight" not in self.tensors:
             _same("width (without an embedding of its own)", config.hidden_size, hidden_size)

@@ -77,6 +77,7 @@ class Eagle3Drafter(Drafter):
             device=device,
         )
 
+    @torch.inference_mode()
     def propose(self, context: DraftContext, depth: int) -> DraftTree:
         """See `Drafter.propose`. Sequences that draft have a feature of their root's predecessor.
 

@@ -55,34 +55,30 @@ class Survival:
     def __init__(
         self, start: float = 0.5, falloff: float = 0.8, doubt: float = 4.0, decay: float = 0.95
     ) -> None:
-        """`doubt`: how many observations the prior weighs; `decay` of the evidence, a round."""
+        """`doubt`: how many observations the start weighs; `decay` of all weights, a round."""
         self._start, self._falloff, self._doubt, self._decay = start, falloff, doubt, decay
-        self._seen: list[float] = []
-        self._accepted: list[float] = []
+        self._rates: list[float] = []
+        self._weights: list[float] = []
 
     def observe(self, drafted: int, accepted: int) -> None:
         """Record a round that drafted `drafted` levels and accepted `accepted` of them."""
-        reached = min(drafted, accepted + 1)
-        missing = [0.0] * (reached - len(self._seen))
-        self._seen += missing
-        self._accepted += missing
-        for level in range(reached):
-            self._seen[level] = self._decay * self._seen[level] + 1
-            self._accepted[level] = self._decay * self._accepted[level] + (level < accepted)
+        for level in range(min(drafted, accepted + 1)):
+            if level == len(self._rates):
+                self._rates.append(self.acceptance(level + 1)[level])
+                self._weights.append(self._doubt)
+            self._weights[level] = self._decay * self._weights[level] + 1
+            hit = float(level < accepted)
+            self._rates[level] += (hit - self._rates[level]) / self._weights[level]
 
     def forget(self) -> None:
-        """Count what was seen so far for a quarter, so that a probe can tell that times changed."""
-        self._seen = [weight / 4 for weight in self._seen]
-        self._accepted = [weight / 4 for weight in self._accepted]
+        """Trust what was seen no more than a start, so that a probe can tell a change."""
+        self._weights = [min(weight, self._doubt) for weight in self._weights]
 
     def acceptance(self, depth: int) -> list[float]:
         """Conditional acceptance at depths 1 … `depth`."""
-        rates: list[float] = []
-        for level in range(depth):
-            prior = rates[-1] * self._falloff if rates else self._start
-            seen = self._seen[level] if level < len(self._seen) else 0.0
-            accepted = self._accepted[level] if level < len(self._seen) else 0.0
-            rates.append((accepted + self._doubt * prior) / (seen + self._doubt))
+        rates = self._rates[:depth]
+        while len(rates) < depth:
+            rates.append(rates[-1] * self._falloff if rates else self._start)
         return rates
 
     def expected(self, depth: int) -> float:
