@@ -48,7 +48,9 @@ class LLM:
         of an EAGLE-3 drafter. `sizes` are the fields of `Settings`.
         """
         settings = _with_sizes(settings or Settings(), sizes)
-        self.model = load(model, device=_device(device), dtype=dtype, progress=progress or silent)
+        self.model = load(
+            model, device=device_named(device), dtype=dtype, progress=progress or silent
+        )
         path = None if drafter is None else Path(drafter)
         self.speculator = make_speculator(speculation, path, self.model.decoder)
         self.engine = Engine(self.model, settings, self.speculator)
@@ -194,7 +196,7 @@ def _params_for(
     return list(given)
 
 
-def _device(name: str) -> str:
+def device_named(name: str) -> str:
     """The device that `auto` means: a GPU where torch sees one."""
     if name != "auto":
         return name

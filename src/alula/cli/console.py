@@ -1,0 +1,93 @@
+"""What a person sees besides the answer: errors, notes and progress, all on stderr.
+
+Standard output carries answers and results only, so that it can be piped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from alula.errors import AlulaError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from alula.models.progress import Task
+
+
+def messages() -> Console:
+    """Standard error; colours and bars where it is a terminal."""
+    return Console(stderr=True, highlight=False)
+
+
+def print_error(error: AlulaError) -> None:
+    """Three lines: what happened, why, what to do."""
+    console = messages()
+    for label, style, text in (
+        ("error", "bold red", error.what),
+        ("  why", "bold", error.why),
+        ("  fix", "bold", error.fix),
+    ):
+        line = Text.assemble((f"{label}: ", style), " ".join(text.split()))
+        console.print(line, soft_wrap=True)
+
+
+def print_error_json(error: AlulaError) -> None:
+    """The same for a program, which reads it where it expected the answer."""
+    parts = {"what": error.what, "why": error.why, "fix": error.fix}
+    print_json({"error": {**parts, "exit_code": error.exit_code}})
+
+
+def print_json(value: object) -> None:
+    """One JSON value on one line of standard output."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def print_text(text: str, style: str = "") -> None:
+    """One piece of text on standard output, styled where it is a terminal."""
+    Console(highlight=False).print(Text(text, style=style), soft_wrap=True)
+
+
+def print_dim(lines: Iterable[str]) -> None:
+    """Remarks beside the answer."""
+    console = messages()
+    for line in lines:
+        console.print(Text(line, style="dim"), soft_wrap=True)
+
+
+def print_help_alone(context: typer.Context) -> None:
+    """The help of a group of commands, where none of them was named."""
+    if context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
+
+
+@contextmanager
+def progress_bar(description: str, total: int, /) -> Iterator[Task]:
+    """One bar while work is under way, gone afterwards; nothing where nobody watches."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    console = messages()
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Remaining())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bars:
+        yield _Bar(bars, bars.add_task(description, total=total))
+
+
+class _Bar:
+    def __init__(self, bars: Progress, task: TaskID) -> None:
+        self._bars = bars
+        self._task = task
+
+    def advance(self, amount: int, /) -> None:
+        self._bars.advance(self._task, amount)

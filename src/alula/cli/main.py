@@ -1,0 +1,132 @@
+"""The `alula` command: its subcommands, and what every failure looks like from outside.
+
+Commands import torch only when they run, so that `alula --help` is quick.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from dataclasses import dataclass
+from io import TextIOWrapper
+from typing import Annotated, NoReturn
+
+import typer
+from typer.main import get_command
+
+from alula import __version__
+from alula.cli import bench, chat, demo, generate
+from alula.cli.console import print_error, print_error_json, print_help_alone
+from alula.errors import AlulaError, UsageError
+
+_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+@dataclass
+class Invocation:
+    """What holds for the whole command line."""
+
+    debug: bool = False
+
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("generate")(generate.generate)
+app.command("chat")(chat.chat)
+app.add_typer(bench.app, name="bench")
+app.command("demo")(demo.demo)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Lossless speculative decoding that pays on the machine it runs on."""
+    context.obj.debug = debug
+    if version:
+        sys.stdout.write(f"alula {__version__}\n")
+        raise typer.Exit
+    print_help_alone(context)
+
+
+def main() -> NoReturn:
+    """Run the command line of this process."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line and return its exit code; nothing but the code comes back."""
+    # Known even where the command line itself is at fault.
+    as_json = "--json" in arguments
+    invocation = Invocation()
+    _write_any_character()
+    try:
+        code = _invoke(arguments, invocation)
+        sys.stdout.flush()
+        return code
+    except AlulaError as error:
+        return _report(error, as_json, invocation.debug)
+    except BrokenPipeError:
+        # Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except Exception as error:
+        return _report(_unexpected(error), as_json, invocation.debug)
+
+
+def _invoke(arguments: list[str], invocation: Invocation) -> int:
+    command = get_command(app)
+    try:
+        with command.make_context("alula", arguments, obj=invocation) as context:
+            command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    except typer.TyperException as error:
+        raise _refused(error) from error
+    return 0
+
+
+def _refused(error: typer.TyperException) -> UsageError:
+    """A command line that typer does not take."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "alula"
+    return UsageError(
+        error.format_message().rstrip("."),
+        f"{path} takes only what its help lists",
+        f"see {path} --help",
+    )
+
+
+def _unexpected(error: Exception) -> AlulaError:
+    unexpected = AlulaError(
+        "alula failed in a way it should not",
+        f"{type(error).__name__}: {error}",
+        "run alula --debug … to see where, and report it with the command and this message",
+    )
+    unexpected.__cause__ = error
+    return unexpected
+
+
+def _report(error: AlulaError, as_json: bool, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    if as_json:
+        print_error_json(error)
+    print_error(error)
+    return error.exit_code
+
+
+def _write_any_character() -> None:
+    """An answer may hold characters that the terminal's encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")

@@ -1,0 +1,60 @@
+"""A model opened for a command, with its progress on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alula.cli.console import messages, progress_bar
+
+if TYPE_CHECKING:
+    from alula.engine.llm import LLM
+    from alula.models.load import LoadedModel
+
+
+def open_llm(
+    model: str,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    speculation: str = "auto",
+    drafter: Path | None = None,
+    max_sequences: int = 8,
+    max_length: int | None = None,
+    cache_tokens: int | None = None,
+) -> LLM:
+    """Load a model behind progress bars. The sizes are refused before anything is loaded."""
+    with _opening(model):
+        from alula.engine.llm import LLM
+        from alula.engine.settings import Settings
+
+    settings = Settings(
+        max_sequences=max_sequences, max_length=max_length, cache_tokens=cache_tokens
+    )
+    return LLM(
+        model,
+        device=device,
+        dtype=dtype,
+        speculation=speculation,
+        drafter=drafter,
+        settings=settings,
+        progress=progress_bar,
+    )
+
+
+def load_model(model: str, device: str, dtype: str) -> LoadedModel:
+    """Load a model alone, for several engines over it."""
+    with _opening(model):
+        from alula.engine.llm import device_named
+        from alula.models.load import load
+
+    return load(model, device_named(device), dtype, progress_bar)
+
+
+@contextmanager
+def _opening(model: str) -> Iterator[None]:
+    """Importing torch takes seconds, so something should move."""
+    with messages().status(f"opening {model}"):
+        yield
