@@ -105,7 +105,7 @@ def _contender(
     model: LoadedModel, option: str, drafter: Path | None, settings: Settings
 ) -> Contender:
     used = None if option in (_OFF, "ngram") else drafter
-    chosen = speculator(option, used, model.decoder, settings.max_sequences)
+    chosen = speculator(option, used, model.decoder)
     contender = Contender(_name(option, used), Engine(model, settings, chosen), [])
     contender.engine.observers.append(contender.launches.append)
     return contender

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,7 +34,7 @@ class KVPool:
         self.page_size = page_size
         shape = (layers, 2, pages, kv_heads, page_size, head_dim)
         try:
-            self._store = torch.zeros(shape, dtype=dtype, device=device)
+            self._store = _zeros(shape, dtype, device)
         except (RuntimeError, MemoryError) as error:
             size = torch.Size(shape).numel() * dtype.itemsize / 1e9
             raise ResourceError(
@@ -56,3 +59,11 @@ class KVPool:
         size = self.page_size
         taken = self._store[:, :, source // size, :, source % size].clone()
         self._store[:, :, target // size, :, target % size] = taken
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros; on the CPU the system hands out each memory page when it is first written."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    raw = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
+    return torch.from_numpy(raw).view(dtype).view(shape)

@@ -17,7 +17,7 @@ from alula.models.progress import Progress
 from alula.models.rope import inverse_frequencies
 from alula.models.weights import WeightSource
 from alula.ops.attention import plan
-from alula.ops.linear import Weight, linear
+from alula.ops.linear import Weight, linear_fp32
 from alula.ops.norm import rms_norm
 from alula.ops.rope import rotary_table
 from alula.ops.rows import Rows
@@ -90,7 +90,7 @@ class Decoder:
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits of hidden [R, h], as `forward` leaves it in `last`: [R, V] in fp32."""
-        return linear(hidden, self.head).float()
+        return linear_fp32(hidden, self.head)
 
     def weights(self) -> Iterator[Weight]:
         """All linear weights, layer by layer, the head last."""
@@ -118,7 +118,7 @@ def read_decoder(
             embedding=embedding,
             layers=layers,
             norm=reader.norm("model.norm"),
-            head=reader.linear(head),
+            head=reader.head(head),
         )
         task.advance(1)
     return decoder

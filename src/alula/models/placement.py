@@ -65,5 +65,12 @@ class Reader:
         biases = [self._get(f"{name}.bias") for name in names] if bias else []
         return self.placement.weight(parts, biases)
 
+    def head(self, name: str) -> Weight:
+        """The projection to logits, which stay fp32: on the CPU that takes fp32 weights."""
+        placement = self.placement
+        if placement.device.type == "cpu":
+            placement = replace(placement, dtype=torch.float32)
+        return placement.weight([self._get(f"{name}.weight")], [])
+
     def _get(self, name: str) -> Tensor:
         return self.source.get(self.prefix + name)

@@ -60,6 +60,17 @@ def linear(x: Tensor, weight: Weight) -> Tensor:
     return F.linear(x.to(weight.values.dtype), weight.values, weight.bias)
 
 
+def linear_fp32(x: Tensor, weight: Weight) -> Tensor:
+    """As `linear`, the sums left in fp32 instead of rounded to the weight's dtype: [R, out].
+
+    On the CPU that takes a weight held in fp32, since oneDNN rounds to the weight's own dtype.
+    """
+    if isinstance(weight, DenseWeight) and weight.values.is_cuda and weight.values.itemsize == 2:
+        y = torch.mm(x.to(weight.values.dtype), weight.values.T, out_dtype=torch.float32)
+        return y if weight.bias is None else y + weight.bias
+    return linear(x, weight).float()
+
+
 def _packed_linear(x: Tensor, weight: PackedWeight) -> Tensor:
     # oneDNN sums a single row in another order where the inner size is large; two rows do not.
     rows = x.shape[0]
