@@ -77,6 +77,9 @@ def run(arguments: list[str]) -> int:
         # Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
+    except SystemExit:
+        # Rich has seen the broken pipe first and turned standard output away from it.
+        return _BROKEN_PIPE
     except KeyboardInterrupt:
         return _INTERRUPTED
     except Exception as error:

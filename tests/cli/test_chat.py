@@ -1,0 +1,125 @@
+"""`alula chat`: history, commands, and Ctrl-C that ends an answer and not the program."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from running import Alula, Process
+
+QUICK = ("--dtype", "float32", "--max-tokens", "12")
+
+
+def test_a_piped_line_is_a_message_and_the_conversation_goes_on(
+    alula: Alula, tiny_model: Path
+) -> None:
+    chat = ("chat", tiny_model, *QUICK)
+    code, both, err = alula(*chat, stdin=b"Tell me about the quick brown fox.\nAnd the dog?\n")
+    assert code == 0
+    first = alula(*chat, stdin=b"Tell me about the quick brown fox.\n").out
+    second = alula(*chat, stdin=b"And the dog?\n").out
+    assert both.startswith(first)
+    assert both.removeprefix(first) != second, "the second answer does not know the first message"
+    assert "prompt tokens from the cache" in err.splitlines()[1]
+
+
+def test_reset_forgets_and_exit_leaves(alula: Alula, tiny_model: Path) -> None:
+    chat = ("chat", tiny_model, *QUICK)
+    once = alula(*chat, stdin=b"Hello\n").out
+    assert alula(*chat, stdin=b"Hello\n/reset\nHello\n/exit\nHello\n").out == once * 2
+
+
+def test_the_system_message_counts_and_survives_a_reset(alula: Alula, tiny_model: Path) -> None:
+    chat = ("chat", tiny_model, *QUICK)
+    told = alula(*chat, "--system", "Be brief.", stdin=b"Hello\n/reset\nHello\n").out
+    half = len(told) // 2
+    assert told[:half] == told[half:] != alula(*chat, stdin=b"Hello\n").out
+
+
+def test_help_lists_the_commands_and_an_unknown_one_is_refused(
+    alula: Alula, tiny_model: Path
+) -> None:
+    code, out, err = alula("chat", tiny_model, *QUICK, stdin=b"/help\n\n/quit\n")
+    assert (code, out) == (2, "")
+    assert "/reset" in err and "there is no /quit" in err
+
+
+def test_a_full_context_says_how_to_go_on(alula: Alula, tiny_model: Path) -> None:
+    chat = ("chat", tiny_model, "--dtype", "float32", "--max-length", "64")
+    code, out, err = alula(*chat, stdin=b"Hello\nHello again\n")
+    assert code == 2
+    assert out.count("\n") >= 1
+    assert "the conversation fills its context of 64 tokens" in err
+    assert "cannot be answered" in err
+    assert err.count("/reset") == 2
+
+
+def test_a_model_without_template_cannot_chat(alula: Alula, plain_model: Path) -> None:
+    code, _, err = alula("chat", plain_model, *QUICK, stdin=b"Hello\n")
+    assert code == 2
+    assert "chat template" in err
+
+
+class Terminal:
+    """A terminal with alula in it."""
+
+    def __init__(self, process: Process, *arguments: str) -> None:
+        command, env = process
+        self._ours, theirs = pty.openpty()
+        self.alula = subprocess.Popen(
+            [*command, *arguments],
+            env=env | {"TERM": "dumb"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            close_fds=True,
+        )
+        os.close(theirs)
+        self.seen = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def wait_for(self, text: str, seconds: float = 60) -> None:
+        """Read until `text` appears behind what was waited for before."""
+        fresh, end = b"", time.monotonic() + seconds
+        while not fresh or text.encode() not in fresh:
+            assert time.monotonic() < end, (text, self.seen, fresh)
+            if select.select([self._ours], [], [], 0.1)[0]:
+                fresh += os.read(self._ours, 4096)
+        self.seen += fresh.decode("utf-8", "replace")
+
+    def close(self) -> int:
+        code = self.alula.wait(timeout=30)
+        os.close(self._ours)
+        return code
+
+
+def test_ctrl_c_ends_the_answer_and_then_only_the_line(process: Process, tiny_model: Path) -> None:
+    terminal = Terminal(process, "chat", str(tiny_model), "--dtype", "float32")
+    terminal.wait_for("› ")
+    terminal.type("Hello\n")
+    terminal.wait_for("Hello\r\n")
+    terminal.wait_for("")  # the answer has begun
+    terminal.alula.send_signal(signal.SIGINT)
+    terminal.wait_for("stopped")
+    terminal.wait_for("› ")
+    time.sleep(0.5)  # the prompt shows a moment before the line editor listens
+    terminal.alula.send_signal(signal.SIGINT)
+    terminal.wait_for("Ctrl-D or /exit leaves")
+    terminal.type("/exit\n")
+    assert terminal.close() == 0
+    assert "Traceback" not in terminal.seen
+
+
+def test_ctrl_d_leaves(process: Process, tiny_model: Path) -> None:
+    terminal = Terminal(process, "chat", str(tiny_model), "--dtype", "float32")
+    terminal.wait_for("› ")
+    terminal.type("\x04")
+    assert terminal.close() == 0
