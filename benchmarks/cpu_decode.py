@@ -35,8 +35,8 @@ MAX_TOKENS = 64
 REWRITING_TOKENS = 128
 PACKAGES = ("alula", "torch", "transformers", "gguf", "tokenizers")
 
-Answer = Callable[[list[int]], list[int]]
-"""From prompt ids to answer ids."""
+Answer = Callable[[list[int]], tuple[list[int], float]]
+"""From prompt ids to answer ids and the seconds they took."""
 
 
 class Timed(NamedTuple):
@@ -102,7 +102,8 @@ def with_transformers(model: LoadedModel) -> Answer:
     ).eval()
     ends = sorted(model.tokenizer.eos_ids)
 
-    def answer(prompt: list[int]) -> list[int]:
+    def answer(prompt: list[int]) -> tuple[list[int], float]:
+        started = time.perf_counter()
         ids = torch.tensor([prompt])
         with torch.inference_mode():
             out = theirs.generate(
@@ -113,21 +114,23 @@ def with_transformers(model: LoadedModel) -> Answer:
                 eos_token_id=ends,
                 pad_token_id=ends[0],
             )
-        return out[0, len(prompt) :].tolist()
+        return out[0, len(prompt) :].tolist(), time.perf_counter() - started
 
     return answer
 
 
 def with_alula(model: LoadedModel, longest: int) -> Answer:
-    settings = Settings(max_sequences=1, max_length=longest + MAX_TOKENS, prefix_cache=False)
-    engine = Engine(model, settings, Speculator())
+    settings = Settings(max_sequences=1, max_length=longest + MAX_TOKENS)
     params = SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS)
 
-    def answer(prompt: list[int]) -> list[int]:
+    def answer(prompt: list[int]) -> tuple[list[int], float]:
+        # A fresh engine has no prompt in its cache, as transformers has none.
+        engine = Engine(model, settings, Speculator())
+        started = time.perf_counter()
         request = engine.add(prompt, params)
         while engine.has_work:
             engine.step()
-        return request.answers[0].output().token_ids
+        return request.answers[0].output().token_ids, time.perf_counter() - started
 
     return answer
 
@@ -143,9 +146,7 @@ def take_turns(
     for repeat in range(repeats):
         for number, prompt in enumerate(prompts):
             for name in names[:: 1 if (repeat + number) % 2 == 0 else -1]:
-                started = time.perf_counter()
-                token_ids = contenders[name](prompt)
-                runs[name].append(Timed(number, token_ids, time.perf_counter() - started))
+                runs[name].append(Timed(number, *contenders[name](prompt)))
     return runs
 
 
