@@ -26,6 +26,7 @@ from alula.bench.workloads import select
 from alula.engine.core import Engine
 from alula.engine.settings import Settings
 from alula.engine.speculator import Speculator
+from alula.models import dequantised
 from alula.models.load import LoadedModel, load
 from alula.sampling.params import SamplingParams
 
@@ -96,10 +97,7 @@ def against_transformers(exact: LoadedModel, fast: LoadedModel, repeats: int) ->
 
 
 def with_transformers(model: LoadedModel) -> Answer:
-    file = model.source.path
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(
-        file.parent, gguf_file=file.name, dtype=torch.float32
-    ).eval()
+    theirs = same_weights(model)
     ends = sorted(model.tokenizer.eos_ids)
 
     def answer(prompt: list[int]) -> tuple[list[int], float]:
@@ -117,6 +115,31 @@ def with_transformers(model: LoadedModel) -> Answer:
         return out[0, len(prompt) :].tolist(), time.perf_counter() - started
 
     return answer
+
+
+def same_weights(model: LoadedModel) -> transformers.LlamaForCausalLM:
+    """transformers' model of the fp32 weights that alula keeps of a GGUF file."""
+    shape, source = model.decoder.shape, model.source
+    kept = dequantised.find(source.sha256 or dequantised.fingerprint(source.path), [])
+    assert kept is not None and shape.family == "llama", "the benchmark needs a Llama in GGUF"
+    config = transformers.LlamaConfig(
+        vocab_size=shape.vocab_size,
+        hidden_size=shape.hidden_size,
+        intermediate_size=shape.intermediate_size,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        rms_norm_eps=shape.rms_eps,
+        max_position_embeddings=shape.max_positions,
+        rope_theta=shape.rope.base,
+        tie_word_embeddings=shape.tied_head,
+    )
+    theirs = transformers.LlamaForCausalLM(config).float().eval()
+    weights = {name: kept.weights.get(name) for name in kept.weights.names()}
+    missing, unexpected = theirs.load_state_dict(weights, strict=False)
+    assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
+    return theirs
 
 
 def with_alula(model: LoadedModel, longest: int) -> Answer:
