@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from alula.speculation.eagle3_checkpoint import random_checkpoint, save
 from running import Alula
 
 SMALL = ("--prompts-per-kind", "1", "--kinds", "chat,lists", "--max-tokens", "12")
@@ -66,3 +67,24 @@ def test_the_demo_answers_and_compares(
     assert out.count("› ") == 4
     assert "tokens identical." in out and "break-even" in out
     assert "tok/s" in err
+
+
+def test_a_drafter_is_measured_beside_prompt_lookup(
+    alula: Alula, tiny_model: Path, tmp_path: Path
+) -> None:
+    config = json.loads((tiny_model / "config.json").read_text("utf-8"))
+    checkpoint = random_checkpoint(
+        hidden_size=config["hidden_size"],
+        vocab_size=config["vocab_size"],
+        layers=config["num_hidden_layers"],
+        heads=config["num_attention_heads"],
+        kv_heads=config["num_key_value_heads"],
+    )
+    save(checkpoint, tmp_path / "drafter")
+    asked = ("bench", "decode", tiny_model, *DECODE, "--drafter", tmp_path / "drafter", "--json")
+    results = json.loads(alula(*asked).out)["results"]
+    assert results["shapes"] == ["plain", "ngram", "eagle3 chain:4"]
+    assert results["identical"] is True
+    tree = json.loads(alula(*asked, "--speculation", "tree:2x2:4").out)["results"]
+    assert tree["shapes"] == ["plain", "eagle3 tree:2x2:4"]
+    assert tree["identical"] is True
