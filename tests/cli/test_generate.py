@@ -133,3 +133,20 @@ def test_a_prompt_beyond_the_context_is_refused(alula: Alula, tiny_model: Path) 
     )
     assert (code, out) == (2, "")
     assert "context" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--speculation", "sometimes"], "'sometimes' is not understood"),
+        (["--speculation", "tree:2x2:4"], "needs a drafter"),
+        (["--speculation", "off", "--drafter", "somewhere"], "no use for a drafter"),
+        (["--speculation", "ngram", "--drafter", "somewhere"], "no use for a drafter"),
+    ],
+)
+def test_speculation_that_cannot_be_is_refused(
+    arguments: list[str], said: str, alula: Alula, tiny_model: Path
+) -> None:
+    code, out, err = alula("generate", tiny_model, "--prompt", "a", *FLOAT32, *arguments)
+    assert (code, out) == (2, "")
+    assert said in err.splitlines()[0]

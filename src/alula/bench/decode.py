@@ -104,7 +104,7 @@ def _contenders(model: LoadedModel, plan: Plan, longest: int) -> list[Contender]
 def _contender(
     model: LoadedModel, option: str, drafter: Path | None, settings: Settings
 ) -> Contender:
-    used = None if option in (_OFF, "ngram") else drafter
+    used = None if option in (_OFF, "chain:0", "ngram") else drafter
     chosen = speculator(option, used, model.decoder)
     contender = Contender(_name(option, used), Engine(model, settings, chosen), [])
     contender.engine.observers.append(contender.launches.append)

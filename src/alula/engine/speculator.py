@@ -66,12 +66,18 @@ def speculator(option: str, drafter: Path | None, decoder: Decoder) -> Speculato
     Raises UsageError for an option that is not understood or does not fit the drafter, ModelError
     for a drafter that does not fit the target.
     """
+    if drafter is not None and option in ("off", "chain:0", "ngram"):
+        raise UsageError(
+            f"--speculation {option} has no use for a drafter",
+            f"--drafter {drafter} would be ignored",
+            "leave --drafter out, or use auto, chain:K or tree:DEPTHxWIDTH:NODES",
+        )
     if option in ("off", "chain:0"):
         return Speculator()
     if option == "auto":
         return _automatic(drafter, decoder)
     shape = NGRAM_CHAIN if option == "ngram" else parse_shape(option)
-    if drafter is not None and option != "ngram":
+    if drafter is not None:
         return Speculator(_eagle3(shape, drafter, decoder), f"EAGLE-3 from {drafter}, {shape}")
     if not shape.is_chain:
         raise UsageError(
