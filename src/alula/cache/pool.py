@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from alula.errors import ResourceError
+from alula.ops.attention import Plan
 
 
 class KVPool:
@@ -50,6 +51,13 @@ class KVPool:
     def values(self, layer: int) -> Tensor:
         """[pages, kv_heads, page_size, d] of one layer."""
         return self._store[layer, 1]
+
+    def clear_behind(self, spans: Plan) -> None:
+        """Zero the lanes behind each chain's last key, in all layers; they hold nothing."""
+        for span in spans:
+            if span.unwritten is not None:
+                page, lane = span.unwritten
+                self._store[:, :, page, :, lane:] = 0
 
     def move(self, source: Tensor, target: Tensor) -> None:
         """Copy slots `source` [M] to slots `target` [M] in all layers.

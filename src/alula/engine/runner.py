@@ -70,6 +70,7 @@ class Runner:
         hidden = self._decoder.forward(launch.ids, launch.rows, self._pool, self._taps)
         choice, logits = self._choose(launch, hidden.last)
         path = walk(launch.tree, choice)
+        check(path.tokens[path.rows >= 0])
         lines = launch.lines[: len(choice)]
         emission = self.lines.cut(lines, path.tokens, path.length)
         if not self._shape.is_chain:
@@ -86,15 +87,13 @@ class Runner:
         # A head may be padded beyond the tokens that exist.
         vocabulary = self.lines.sampling.vocabulary
         logits = self._decoder.logits(hidden[launch.row_numbers[sequence, node]])[:, :vocabulary]
-        chosen = sample(
+        choice[sequence, node] = sample(
             logits,
             launch.lines[sequence],
             launch.last[sequence] + launch.depths[sequence, node] + 1,
             launch.path[sequence, node],
             self.lines.sampling,
         )
-        check(chosen)
-        choice[sequence, node] = chosen
         return choice, logits
 
     def _commit(self, launch: Launch, path: Path, emission: Emission) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from alula.cache.pool import KVPool
 from alula.models.placement import Reader
 from alula.ops.activation import silu_and_mul
-from alula.ops.attention import Plan, attention, write_kv
+from alula.ops.attention import Places, Plan, attention, write_kv
 from alula.ops.linear import Weight, linear
 from alula.ops.norm import rms_norm
 from alula.ops.rope import rotate
@@ -21,14 +21,13 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 class Launch(NamedTuple):
-    """What the layers of one launch share."""
+    """What the layers of one launch of R rows share."""
 
     cos: Tensor
-    """[R, d]"""
+    """[R, 1, d]"""
     sin: Tensor
-    """[R, d]"""
-    slots: Tensor
-    """[R]"""
+    """[R, 1, d]"""
+    at: Places
     plan: Plan
     pool: KVPool
 
@@ -48,18 +47,24 @@ class Attention:
 
     def __call__(self, x: Tensor, index: int, launch: Launch) -> Tensor:
         """From normed x [R, h] to what layer `index` adds to the residual stream [R, h]."""
-        rows, d = x.shape[0], self.head_dim
-        sizes = [self.heads * d, self.kv_heads * d, self.kv_heads * d]
-        q, k, v = (
-            part.view(rows, -1, d) for part in torch.split(linear(x, self.qkv), sizes, dim=-1)
-        )
-        if self.q_norm is not None and self.k_norm is not None:
-            q, k = rms_norm(q, self.q_norm, self.eps), rms_norm(k, self.k_norm, self.eps)
-        q, k = rotate(q, launch.cos, launch.sin), rotate(k, launch.cos, launch.sin)
+        projected = linear(x, self.qkv).view(x.shape[0], -1, self.head_dim)
+        v = projected[:, self.heads + self.kv_heads :]
+        qk = self._normed(projected[:, : self.heads + self.kv_heads])
+        qk = rotate(qk, launch.cos, launch.sin)
+        q, k = qk[:, : self.heads], qk[:, self.heads :]
         keys, values = launch.pool.keys(index), launch.pool.values(index)
-        write_kv(keys, values, k, v, launch.slots, launch.plan)
-        mixed = attention(q, keys, values, launch.plan, d**-0.5)
-        return linear(mixed.reshape(rows, -1), self.out)
+        write_kv(keys, values, k, v, launch.at)
+        mixed = attention(q, keys, values, launch.plan, self.head_dim**-0.5)
+        return linear(mixed.flatten(1), self.out)
+
+    def _normed(self, qk: Tensor) -> Tensor:
+        """Query and key heads [R, heads + kv_heads, d] after their norms, in families with any."""
+        if self.q_norm is None or self.k_norm is None:
+            return qk
+        q, k = qk.split((self.heads, self.kv_heads), dim=1)
+        return torch.cat(
+            (rms_norm(q, self.q_norm, self.eps), rms_norm(k, self.k_norm, self.eps)), 1
+        )
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from alula.models.placement import Placement, Reader
 from alula.models.progress import Progress
 from alula.models.rope import inverse_frequencies
 from alula.models.weights import WeightSource
-from alula.ops.attention import plan
+from alula.ops.attention import Heads, places, plan
 from alula.ops.linear import Weight, linear_fp32
 from alula.ops.norm import rms_norm
 from alula.ops.rope import rotary_table
@@ -54,6 +54,7 @@ class Decoder:
         self.norm = norm
         self.head = head
         self.cache_dtype = placement.residual_dtype
+        self._heads = Heads(shape.heads, shape.kv_heads)
         self._residual_dtype = placement.residual_dtype
         frequencies, self._rotary_scale = inverse_frequencies(shape.rope, shape.head_dim)
         self._frequencies = frequencies.to(placement.device)
@@ -76,7 +77,9 @@ class Decoder:
         the last one's output, before the final norm. `aux` holds them in the order of `taps`.
         """
         cos, sin = rotary_table(self._frequencies, rows.positions, self._rotary_scale)
-        launch = Launch(cos, sin, rows.slots, plan(rows, pool.page_size), pool)
+        spans = plan(rows, pool.page_size, self._heads)
+        pool.clear_behind(spans)
+        launch = Launch(cos, sin, places(rows.slots, pool.page_size), spans, pool)
         x = self.embed(ids)
         tapped = {}
         for index, layer in enumerate(self.layers):

@@ -19,6 +19,13 @@ from alula.ops.rows import Rows
 _TILE = 4  # torch's batched matmul adds in one order where the rows are a multiple of this
 
 
+class Heads(NamedTuple):
+    """How many query heads there are, and key-value heads, each serving query // kv of them."""
+
+    query: int
+    kv: int
+
+
 class _Tail(NamedTuple):
     """Keys that each node of a tree reads through its own list of slots (r rows, m blocks)."""
 
@@ -28,6 +35,8 @@ class _Tail(NamedTuple):
     """[r, m, B]"""
     empty: Tensor
     """[r, m, 1, B, 1], lanes of the last block that hold no key."""
+    mask: Tensor
+    """[r * m * kv, g padded to tiles, B] fp32, -inf on keys a row does not see, else 0."""
 
 
 class _Span(NamedTuple):
@@ -35,8 +44,8 @@ class _Span(NamedTuple):
 
     rows: slice
     pages: Tensor | slice
-    hidden: Tensor
-    """[n + m, 1, r, 1, B], keys a row does not see."""
+    mask: Tensor
+    """[n * kv, r * g padded to tiles, B] fp32, as the tail's."""
     unwritten: tuple[int, int] | None
     """Page and first lane behind a chain's last key."""
     tail: _Tail | None
@@ -45,10 +54,30 @@ class _Span(NamedTuple):
 Plan = list[_Span]
 
 
-def plan(rows: Rows, page_size: int, window: int | None = None) -> Plan:
+class Places(NamedTuple):
+    """Where R rows' keys and values are stored."""
+
+    pages: Tensor
+    lanes: Tensor
+
+
+def places(slots: Tensor, page_size: int) -> Places:
+    """Pages and lanes of `slots` [R]."""
+    return Places(slots // page_size, slots % page_size)
+
+
+def write_kv(keys: Tensor, values: Tensor, k: Tensor, v: Tensor, at: Places) -> None:
+    """Store k, v [R, kv_heads, d] in one layer's pools [pages, kv_heads, B, d]."""
+    keys[at.pages, :, at.lanes] = k.to(keys.dtype)
+    values[at.pages, :, at.lanes] = v.to(values.dtype)
+
+
+def plan(rows: Rows, page_size: int, heads: Heads, window: int | None = None) -> Plan:
     """Work out where each sequence's keys lie; one plan serves all layers of a launch.
 
-    `window` limits a row to its last `window` logical positions, its own included.
+    `window` limits a row to its last `window` logical positions, its own included. Lanes behind
+    a chain's last key hold nothing, but attention reads them: clear them (`KVPool.clear_behind`)
+    before the launch writes, since a weight of zero does not cancel a NaN.
     """
     counts = torch.bincount(rows.sequences, minlength=rows.base.shape[0]).tolist()
     spans, start = [], 0
@@ -57,16 +86,16 @@ def plan(rows: Rows, page_size: int, window: int | None = None) -> Plan:
             part = slice(start, start + count)
             table = rows.page_table[sequence]
             if rows.tail is None or int(rows.tail[start, 0]) < 0:
-                spans.append(_chain_span(rows, part, table, page_size, window))
+                spans.append(_chain_span(rows, part, table, page_size, heads, window))
             else:
                 base = int(rows.base[sequence])
-                spans.append(_tree_span(rows, part, table, base, page_size, window))
+                spans.append(_tree_span(rows, part, table, base, page_size, heads, window))
             start += count
     return spans
 
 
 def _chain_span(
-    rows: Rows, part: slice, table: Tensor, page_size: int, window: int | None
+    rows: Rows, part: slice, table: Tensor, page_size: int, heads: Heads, window: int | None
 ) -> _Span:
     highest = int(rows.last[part].max())
     pages = table[: highest // page_size + 1]
@@ -74,14 +103,20 @@ def _chain_span(
     return _Span(
         rows=part,
         pages=_as_slice(pages),
-        hidden=_hidden(rows, part, len(pages), page_size, window),
+        mask=_shared_mask(_hidden(rows, part, len(pages), page_size, window), heads),
         unwritten=(int(pages[-1]), lane) if lane < page_size else None,
         tail=None,
     )
 
 
 def _tree_span(
-    rows: Rows, part: slice, table: Tensor, base: int, page_size: int, window: int | None
+    rows: Rows,
+    part: slice,
+    table: Tensor,
+    base: int,
+    page_size: int,
+    heads: Heads,
+    window: int | None,
 ) -> _Span:
     assert rows.tail is not None
     shared = base // page_size
@@ -91,25 +126,43 @@ def _tree_span(
     slots = torch.cat((before.expand(len(own), -1), own), dim=1)
     slots = F.pad(slots, (0, -slots.shape[1] % page_size), value=-1)
     slots = slots.view(len(own), -1, page_size)
-    held = slots.clamp_min(0)
+    hidden = _hidden(rows, part, shared + slots.shape[1], page_size, window)
+    stored = places(slots.clamp_min(0), page_size)
     empty = (slots < 0)[:, :, None, :, None]
     return _Span(
         rows=part,
         pages=_as_slice(table[:shared]),
-        hidden=_hidden(rows, part, shared + slots.shape[1], page_size, window),
+        mask=_shared_mask(hidden[:shared], heads),
         unwritten=None,
-        tail=_Tail(held // page_size, held % page_size, empty),
+        tail=_Tail(stored.pages, stored.lanes, empty, _tail_mask(hidden[shared:], heads)),
     )
 
 
 def _hidden(rows: Rows, part: slice, blocks: int, page_size: int, window: int | None) -> Tensor:
-    """Which of the first `blocks` blocks' keys each row does not see, [blocks, 1, r, 1, B]."""
+    """-inf where a row does not see a key of the first `blocks` blocks, else 0: [blocks, r, B]."""
     own = rows.last[part, None]
     at = torch.arange(blocks * page_size, device=own.device)
     hidden = (at > own) | (at < rows.first)
     if window is not None:
         hidden |= at <= own - window
-    return hidden.view(len(own), blocks, 1, page_size).transpose(0, 1)[:, None]
+    mask = torch.zeros(hidden.shape, device=own.device).masked_fill_(hidden, -torch.inf)
+    return mask.view(len(own), blocks, page_size).transpose(0, 1)
+
+
+def _shared_mask(hidden: Tensor, heads: Heads) -> Tensor:
+    """From [n, r, B] to the layout of a shared product."""
+    n, r, block = hidden.shape
+    group = heads.query // heads.kv
+    mask = hidden[:, None, :, None].expand(n, heads.kv, r, group, block)
+    return _tiles(mask.reshape(n * heads.kv, r * group, block))
+
+
+def _tail_mask(hidden: Tensor, heads: Heads) -> Tensor:
+    """From [m, r, B] to the layout of a tail's product."""
+    m, r, block = hidden.shape
+    group = heads.query // heads.kv
+    mask = hidden.transpose(0, 1)[:, :, None, None].expand(r, m, heads.kv, group, block)
+    return _tiles(mask.reshape(r * m * heads.kv, group, block))
 
 
 def _as_slice(pages: Tensor) -> Tensor | slice:
@@ -120,53 +173,67 @@ def _as_slice(pages: Tensor) -> Tensor | slice:
     return pages
 
 
-def write_kv(
-    keys: Tensor, values: Tensor, k: Tensor, v: Tensor, slots: Tensor, spans: Plan
-) -> None:
-    """Store k, v [R, kv_heads, d] at `slots` [R] of one layer's pools [pages, kv_heads, B, d].
-
-    Lanes behind a chain's last key are cleared: they hold nothing, and where attention masks
-    them a weight of zero would not cancel a NaN.
-    """
-    page_size = keys.shape[2]
-    pages, lanes = slots // page_size, slots % page_size
-    keys[pages, :, lanes] = k.to(keys.dtype)
-    values[pages, :, lanes] = v.to(values.dtype)
-    for span in spans:
-        if span.unwritten is not None:
-            page, lane = span.unwritten
-            values[page, :, lane:].zero_()
-
-
 def attention(q: Tensor, keys: Tensor, values: Tensor, spans: Plan, scale: float) -> Tensor:
     """Attend from q [R, heads, d] to the keys each row sees; returns [R, heads, d] in q's dtype.
 
     `keys`, `values`: one layer's pools [pages, kv_heads, B, d], the rows' own keys already
-    written by `write_kv`. Vaswani et al., arXiv 1706.03762; grouped heads as in arXiv 2305.13245.
+    written. Vaswani et al., arXiv 1706.03762; grouped heads as in arXiv 2305.13245.
     """
-    parts = [_attend(q[span.rows].float() * scale, keys, values, span) for span in spans]
-    return (parts[0] if len(parts) == 1 else torch.cat(parts)).to(q.dtype)
+    outputs = []
+    for span in spans:
+        attend = _attend_chain if span.tail is None else _attend_tree
+        outputs.append(attend(q[span.rows].float(), keys, values, span, scale))
+    return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).to(q.dtype)
 
 
-def _attend(q: Tensor, keys: Tensor, values: Tensor, span: _Span) -> Tensor:
-    """One sequence: q [r, heads, d] scaled, to [r, heads, d]."""
-    r, heads, d = q.shape
+def _attend_chain(q: Tensor, keys: Tensor, values: Tensor, span: _Span, scale: float) -> Tensor:
+    """One sequence whose rows share all their blocks: q [r, heads, d] to [r, heads, d]."""
+    kv_heads, block, d = keys.shape[1:]
+    grouped = _by_kv_head(q, kv_heads)
+    rows = _tiles(grouped.reshape(kv_heads, -1, d)).expand(len(span.mask) // kv_heads, -1, -1, -1)
+    k, v = (pool[span.pages].float().view(-1, block, d) for pool in (keys, values))
+    scores = torch.baddbmm(span.mask, rows.reshape(len(k), -1, d), k.mT, alpha=scale)
+    weights = _exponentials(scores.view(-1, kv_heads, *scores.shape[1:]))
+    parts = torch.bmm(weights.view(scores.shape), v).view(*weights.shape[:-1], d)
+    mean = _mean(parts, weights.sum(-1))[:, : grouped.shape[1] * grouped.shape[2]]
+    return mean.reshape(grouped.shape).transpose(0, 1).reshape(q.shape)
+
+
+def _attend_tree(q: Tensor, keys: Tensor, values: Tensor, span: _Span, scale: float) -> Tensor:
+    """One sequence whose rows share blocks and read a tail each; the same sums as a chain's."""
+    assert span.tail is not None
     kv_heads = keys.shape[1]
-    grouped = q.view(r, kv_heads, heads // kv_heads, d).transpose(0, 1)  # [kv, r, g, d]
-    scores = _shared_product(grouped, keys[span.pages].float().mT)
-    if span.tail is not None:
-        own = _tail_product(grouped, _gather(keys, span.tail).mT)
-        scores = torch.cat((scores, own))
-    scores = scores.masked_fill_(span.hidden, -torch.inf)  # [n + m, kv, r, g, B]
-    weights = scores.sub_(scores.amax(dim=(0, 4), keepdim=True)).exp_()
-    shared = values[span.pages].float()
-    parts = _shared_product(weights[: len(shared)], shared)
-    if span.tail is not None:
-        own = _tail_product(weights[len(shared) :], _gather(values, span.tail))
-        parts = torch.cat((parts, own))
-    # A running sum adds block after block whatever their number; a reduction would regroup them.
-    sums = torch.cat((parts, weights.sum(-1, keepdim=True)), dim=-1).cumsum(0)[-1]
-    return (sums[..., :-1] / sums[..., -1:]).transpose(0, 1).reshape(r, heads, d)
+    grouped = _by_kv_head(q, kv_heads)
+    shared_k, shared_v = keys[span.pages].float(), values[span.pages].float()
+    tail_k, tail_v = _gather(keys, span.tail), _gather(values, span.tail)
+    scores = torch.cat(
+        (
+            _shared_product(grouped, shared_k.mT, span.mask, scale),
+            _tail_product(grouped, tail_k.mT, span.tail.mask, scale),
+        )
+    )
+    weights = _exponentials(scores)  # [n + m, kv, r, g, B]
+    n = len(shared_v)
+    parts = torch.cat((_shared_product(weights[:n], shared_v), _tail_product(weights[n:], tail_v)))
+    return _mean(parts, weights.sum(-1)).transpose(0, 1).reshape(q.shape)
+
+
+def _by_kv_head(q: Tensor, kv_heads: int) -> Tensor:
+    """From [r, heads, d] to [kv, r, g, d]."""
+    return q.view(q.shape[0], kv_heads, -1, q.shape[2]).transpose(0, 1)
+
+
+def _exponentials(scores: Tensor) -> Tensor:
+    """exp(score - the row's largest), rows running over the first and the last dimension."""
+    return scores.sub_(scores.amax(dim=(0, -1), keepdim=True)).exp_()
+
+
+def _mean(parts: Tensor, sums: Tensor) -> Tensor:
+    """Weighted mean from the blocks' weighted sums [n, …, d] and sums of weights [n, …].
+
+    A running sum adds block after block whatever their number; a reduction would regroup them.
+    """
+    return parts.cumsum(0)[-1].div_(sums.cumsum(0)[-1][..., None])
 
 
 def _gather(pool: Tensor, tail: _Tail) -> Tensor:
@@ -174,24 +241,34 @@ def _gather(pool: Tensor, tail: _Tail) -> Tensor:
     return pool[tail.pages, :, tail.lanes].transpose(2, 3).float().masked_fill_(tail.empty, 0.0)
 
 
-def _shared_product(left: Tensor, right: Tensor) -> Tensor:
+def _shared_product(
+    left: Tensor, right: Tensor, mask: Tensor | None = None, scale: float = 1.0
+) -> Tensor:
     """left [(n,) kv, r, g, i] times right [n, kv, i, j], all rows alike: [n, kv, r, g, j]."""
     n, kv_heads, inner, outer = right.shape
     r, g = left.shape[-3], left.shape[-2]
     rows = _tiles(left.reshape(*left.shape[:-3], r * g, inner))
-    rows = rows.expand(n, *rows.shape[-3:]).flatten(0, 1)  # n may be 0
-    product = torch.bmm(rows, right.reshape(n * kv_heads, inner, outer))
+    rows = rows.expand(n, *rows.shape[-3:]).reshape(n * kv_heads, -1, inner)
+    product = _product(rows, right.reshape(n * kv_heads, inner, outer), mask, scale)
     return product[:, : r * g].reshape(n, kv_heads, r, g, outer)
 
 
-def _tail_product(left: Tensor, right: Tensor) -> Tensor:
+def _tail_product(
+    left: Tensor, right: Tensor, mask: Tensor | None = None, scale: float = 1.0
+) -> Tensor:
     """left [(m,) kv, r, g, i] times right [r, m, kv, i, j], row by row: [m, kv, r, g, j]."""
     r, m, kv_heads, inner, outer = right.shape
     g = left.shape[-2]
     rows = left.expand(m, kv_heads, r, g, inner).permute(2, 0, 1, 3, 4)
     rows = _tiles(rows.reshape(r * m * kv_heads, g, inner))
-    product = torch.bmm(rows, right.reshape(r * m * kv_heads, inner, outer))[:, :g]
-    return product.reshape(r, m, kv_heads, g, outer).permute(1, 2, 0, 3, 4)
+    product = _product(rows, right.reshape(r * m * kv_heads, inner, outer), mask, scale)
+    return product[:, :g].reshape(r, m, kv_heads, g, outer).permute(1, 2, 0, 3, 4)
+
+
+def _product(left: Tensor, right: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    if mask is None:
+        return torch.bmm(left, right)
+    return torch.baddbmm(mask, left, right, alpha=scale)
 
 
 def _tiles(rows: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 
@@ -12,5 +11,5 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     Computed in fp32, returned in x's dtype. Zhang and Sennrich, arXiv 1910.07467.
     """
     wide = x.float()
-    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True).add_(eps))
+    scale = wide.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
     return (wide * scale).mul_(weight).to(x.dtype)

@@ -16,7 +16,7 @@ from torch import Tensor
 from alula.cache.pool import KVPool
 from alula.models.rope import inverse_frequencies
 from alula.ops.activation import silu_and_mul
-from alula.ops.attention import Plan, attention, plan, write_kv
+from alula.ops.attention import Heads, Plan, attention, places, plan, write_kv
 from alula.ops.linear import DenseWeight, Weight, can_pack, linear, pack
 from alula.ops.norm import rms_norm
 from alula.ops.rope import rotary_table, rotate
@@ -98,7 +98,8 @@ class Eagle3:
 
     def plan(self, rows: Rows, pool: KVPool) -> Plan:
         """Where the keys of `rows` lie and which of them the window leaves in sight."""
-        return plan(rows, pool.page_size, self.window)
+        heads = Heads(self.config.heads, self.config.kv_heads)
+        return plan(rows, pool.page_size, heads, self.window)
 
     def store(self, pairs: Pairs, slots: Tensor, pool: KVPool, spans: Plan) -> None:
         """Write the pairs' keys and values at `slots` [R]; `spans` are those of the next forward.
@@ -109,7 +110,9 @@ class Eagle3:
         k, v = linear(pairs.inputs, self._kv).chunk(2, dim=-1)
         heads = (len(slots), self.config.kv_heads, self.config.head_dim)
         k = rotate(k.reshape(heads), *self._rotation(pairs.positions))
-        write_kv(pool.keys(0), pool.values(0), k, v.reshape(heads), slots, spans)
+        pool.clear_behind(spans)
+        at = places(slots, pool.page_size)
+        write_kv(pool.keys(0), pool.values(0), k, v.reshape(heads), at)
 
     def forward(self, pairs: Pairs, spans: Plan, pool: KVPool) -> Output:
         """Run the layer over pairs whose keys are stored; `spans` says what each of them sees."""
