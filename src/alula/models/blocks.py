@@ -61,7 +61,7 @@ class Attention:
         """Query and key heads [R, heads + kv_heads, d] after their norms, in families with any."""
         if self.q_norm is None or self.k_norm is None:
             return qk
-        q, k = qk.split((self.heads, self.kv_heads), dim=1)
+        q, k = qk[:, : self.heads], qk[:, self.heads :]
         return torch.cat(
             (rms_norm(q, self.q_norm, self.eps), rms_norm(k, self.k_norm, self.eps)), 1
         )
