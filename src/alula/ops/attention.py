@@ -248,7 +248,7 @@ def _shared_product(
     n, kv_heads, inner, outer = right.shape
     r, g = left.shape[-3], left.shape[-2]
     rows = _tiles(left.reshape(*left.shape[:-3], r * g, inner))
-    rows = rows.expand(n, *rows.shape[-3:]).reshape(n * kv_heads, -1, inner)
+    rows = rows.expand(n, *rows.shape[-3:]).reshape(n * kv_heads, rows.shape[-2], inner)
     product = _product(rows, right.reshape(n * kv_heads, inner, outer), mask, scale)
     return product[:, : r * g].reshape(n, kv_heads, r, g, outer)
 
