@@ -52,12 +52,10 @@ class KVPool:
         """[pages, kv_heads, page_size, d] of one layer."""
         return self._store[layer, 1]
 
-    def clear_behind(self, spans: Plan) -> None:
-        """Zero the lanes behind each chain's last key, in all layers; they hold nothing."""
-        for span in spans:
-            if span.unwritten is not None:
-                page, lane = span.unwritten
-                self._store[:, :, page, :, lane:] = 0
+    def clear_unwritten(self, plan: Plan) -> None:
+        """Zero the lanes that `plan` reads although they hold nothing, in all layers."""
+        for page, lane in plan.unwritten:
+            self._store[:, :, page, :, lane:] = 0
 
     def move(self, source: Tensor, target: Tensor) -> None:
         """Copy slots `source` [M] to slots `target` [M] in all layers.

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from alula.cache.pool import KVPool
 from alula.models.placement import Reader
-from alula.ops.activation import silu_and_mul
-from alula.ops.attention import Places, Plan, attention, write_kv
+from alula.ops.attention import Heads, Plan
+from alula.ops.kernels import Kernels
 from alula.ops.linear import Weight, linear
-from alula.ops.norm import rms_norm
-from alula.ops.rope import rotate
+from alula.ops.rope import Rotation
+from alula.ops.store import HeadNorms, Places
 from alula.shapes.decoder import DecoderShape
 
 Shapes = dict[str, tuple[int, ...]]
@@ -23,10 +22,8 @@ Shapes = dict[str, tuple[int, ...]]
 class Launch(NamedTuple):
     """What the layers of one launch of R rows share."""
 
-    cos: Tensor
-    """[R, 1, d]"""
-    sin: Tensor
-    """[R, 1, d]"""
+    kernels: Kernels
+    rotation: Rotation
     at: Places
     plan: Plan
     pool: KVPool
@@ -38,33 +35,19 @@ class Attention:
 
     qkv: Weight
     out: Weight
-    heads: int
-    kv_heads: int
+    heads: Heads
     head_dim: int
-    eps: float
-    q_norm: Tensor | None = None
-    k_norm: Tensor | None = None
+    norms: HeadNorms | None = None
 
     def __call__(self, x: Tensor, index: int, launch: Launch) -> Tensor:
         """From normed x [R, h] to what layer `index` adds to the residual stream [R, h]."""
         projected = linear(x, self.qkv).view(x.shape[0], -1, self.head_dim)
-        v = projected[:, self.heads + self.kv_heads :]
-        qk = self._normed(projected[:, : self.heads + self.kv_heads])
-        qk = rotate(qk, launch.cos, launch.sin)
-        q, k = qk[:, : self.heads], qk[:, self.heads :]
         keys, values = launch.pool.keys(index), launch.pool.values(index)
-        write_kv(keys, values, k, v, launch.at)
-        mixed = attention(q, keys, values, launch.plan, self.head_dim**-0.5)
-        return linear(mixed.flatten(1), self.out)
-
-    def _normed(self, qk: Tensor) -> Tensor:
-        """Query and key heads [R, heads + kv_heads, d] after their norms, in families with any."""
-        if self.q_norm is None or self.k_norm is None:
-            return qk
-        q, k = qk[:, : self.heads], qk[:, self.heads :]
-        return torch.cat(
-            (rms_norm(q, self.q_norm, self.eps), rms_norm(k, self.k_norm, self.eps)), 1
+        q = launch.kernels.rotate_and_store(
+            projected, self.heads, launch.rotation, keys, values, launch.at, self.norms
         )
+        mixed = launch.plan.attend(q, keys, values, self.head_dim**-0.5)
+        return linear(mixed.flatten(1), self.out)
 
 
 @dataclass(frozen=True)
@@ -74,9 +57,26 @@ class FeedForward:
     gate_up: Weight
     down: Weight
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, kernels: Kernels) -> Tensor:
         """From normed x [R, h] to what it adds to the residual stream [R, h]."""
-        return linear(silu_and_mul(linear(x, self.gate_up)), self.down)
+        return linear(kernels.silu_and_mul(linear(x, self.gate_up)), self.down)
+
+
+class Stream(NamedTuple):
+    """The residual stream [R, h], and what is still to be added to it."""
+
+    x: Tensor
+    change: Tensor | None = None
+
+    def total(self) -> Tensor:
+        """[R, h]"""
+        return self.x if self.change is None else self.x + self.change
+
+    def normed(self, kernels: Kernels, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """The total, and its norm."""
+        if self.change is None:
+            return self.x, kernels.rms_norm(self.x, weight, eps)
+        return kernels.add_rms_norm(self.x, self.change, weight, eps)
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,13 @@ class Layer:
     feed_forward: FeedForward
     eps: float
 
-    def __call__(self, x: Tensor, index: int, launch: Launch) -> Tensor:
-        """The residual stream [R, h] after layer `index`; x itself is left as it was."""
-        x = x + self.attention(rms_norm(x, self.attention_norm, self.eps), index, launch)
-        return x + self.feed_forward(rms_norm(x, self.feed_forward_norm, self.eps))
+    def __call__(self, stream: Stream, index: int, launch: Launch) -> Stream:
+        """The residual stream after layer `index`."""
+        kernels = launch.kernels
+        x, normed = stream.normed(kernels, self.attention_norm, self.eps)
+        stream = Stream(x, self.attention(normed, index, launch))
+        x, normed = stream.normed(kernels, self.feed_forward_norm, self.eps)
+        return Stream(x, self.feed_forward(normed, kernels))
 
     def weights(self) -> tuple[Weight, ...]:
         """Its linear weights."""
@@ -130,12 +133,9 @@ def read_layer(
         attention=Attention(
             qkv=reader.linear(*qkv, bias=qkv_bias),
             out=reader.linear("self_attn.o_proj"),
-            heads=shape.heads,
-            kv_heads=shape.kv_heads,
+            heads=Heads(shape.heads, shape.kv_heads),
             head_dim=shape.head_dim,
-            eps=shape.rms_eps,
-            q_norm=reader.norm("self_attn.q_norm") if qk_norm else None,
-            k_norm=reader.norm("self_attn.k_norm") if qk_norm else None,
+            norms=_head_norms(reader, shape.rms_eps) if qk_norm else None,
         ),
         feed_forward_norm=reader.norm("post_attention_layernorm"),
         feed_forward=FeedForward(
@@ -144,3 +144,7 @@ def read_layer(
         ),
         eps=shape.rms_eps,
     )
+
+
+def _head_norms(reader: Reader, eps: float) -> HeadNorms:
+    return HeadNorms(reader.norm("self_attn.q_norm"), reader.norm("self_attn.k_norm"), eps)

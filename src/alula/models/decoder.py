@@ -10,17 +10,17 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from alula.cache.pool import KVPool
-from alula.models.blocks import Launch, Layer
+from alula.models.blocks import Launch, Layer, Stream
 from alula.models.families import FAMILIES
 from alula.models.placement import Placement, Reader
 from alula.models.progress import Progress
 from alula.models.rope import inverse_frequencies
 from alula.models.weights import WeightSource
-from alula.ops.attention import Heads, places, plan
+from alula.ops.attention import Heads
 from alula.ops.linear import Weight, linear_fp32
-from alula.ops.norm import rms_norm
 from alula.ops.rope import rotary_table
 from alula.ops.rows import Rows
+from alula.ops.store import places
 from alula.shapes.decoder import DecoderShape
 
 
@@ -49,6 +49,7 @@ class Decoder:
         self.shape = shape
         self.device = placement.device
         self.dtype = placement.dtype
+        self.kernels = placement.kernels
         self.embedding = embedding
         self.layers = layers
         self.norm = norm
@@ -76,19 +77,22 @@ class Decoder:
         `taps`: layer numbers (0 … layers) whose *input* residual stream is kept; `layers` means
         the last one's output, before the final norm. `aux` holds them in the order of `taps`.
         """
-        cos, sin = rotary_table(self._frequencies, rows.positions, self._rotary_scale)
-        spans = plan(rows, pool.page_size, self._heads)
-        pool.clear_behind(spans)
-        launch = Launch(cos, sin, places(rows.slots, pool.page_size), spans, pool)
-        x = self.embed(ids)
+        kernels = self.kernels
+        plan = kernels.plan(rows, pool.page_size, self._heads)
+        pool.clear_unwritten(plan)
+        rotation = rotary_table(self._frequencies, rows.positions, self._rotary_scale)
+        launch = Launch(kernels, rotation, places(rows.slots, pool.page_size), plan, pool)
+        stream = Stream(self.embed(ids))
         tapped = {}
         for index, layer in enumerate(self.layers):
             if index in taps:
-                tapped[index] = x
-            x = layer(x, index, launch)
+                stream = Stream(stream.total())
+                tapped[index] = stream.x
+            stream = layer(stream, index, launch)
+        x, normed = stream.normed(kernels, self.norm, self.shape.rms_eps)
         tapped[len(self.layers)] = x
         aux = torch.cat([tapped[tap] for tap in taps], dim=-1) if taps else None
-        return Hidden(rms_norm(x, self.norm, self.shape.rms_eps), aux)
+        return Hidden(normed, aux)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:

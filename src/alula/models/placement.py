@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from alula.models.weights import WeightSource
-from alula.ops.linear import DenseWeight, Weight, can_pack, pack
+from alula.ops.kernels import Kernels, kernels_for
+from alula.ops.linear import DenseWeight, Weight
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,11 @@ class Placement:
 
     device: torch.device
     dtype: torch.dtype
+
+    @property
+    def kernels(self) -> Kernels:
+        """The form of the ops that runs there."""
+        return kernels_for(self.device)
 
     @property
     def residual_dtype(self) -> torch.dtype:
@@ -28,15 +34,14 @@ class Placement:
         return tensor.to(self.device, self.dtype)
 
     def weight(self, parts: list[Tensor], biases: list[Tensor]) -> Weight:
-        """Matrices [out, in] that share their input as one weight, packed where that is possible.
+        """Matrices [out, in] that share their input as one weight, laid out for the kernels.
 
         `parts` is emptied, so that no matrix is held twice.
         """
         values = self.put(parts[0]) if len(parts) == 1 else torch.cat([*map(self.put, parts)])
         parts.clear()
         bias = torch.cat([*map(self.put, biases)]) if biases else None
-        dense = DenseWeight(values, bias)
-        return pack(dense) if can_pack(dense) else dense
+        return self.kernels.lay_out(DenseWeight(values, bias))
 
 
 @dataclass(frozen=True)

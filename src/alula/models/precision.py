@@ -17,7 +17,7 @@ from alula.models.families import FAMILIES
 from alula.models.home import cache_folder, cache_home, whole_file
 from alula.models.placement import Placement, Reader
 from alula.models.weights import WeightSource
-from alula.ops.linear import PackedWeight, Weight, linear, row_invariant
+from alula.ops.linear import Weight, linear, row_invariant
 from alula.shapes.decoder import DecoderShape
 
 _NARROW, _WIDE = torch.bfloat16, torch.float32
@@ -129,7 +129,7 @@ def invariance_notes(weights: Iterator[Weight]) -> list[str]:
         probed.setdefault(weight.shape, weight)
     return [
         f"rows are not invariant for weights of {shape[0]} × {shape[1]} "
-        f"({'packed' if isinstance(weight, PackedWeight) else 'plain'}): on this machine token ids "
+        f"({weight.layout}): on this machine token ids "
         "may depend on how many rows are computed together"
         for shape, weight in probed.items()
         if not row_invariant(weight)

@@ -8,6 +8,7 @@ dtype. What a launch's layers share is worked out once, by `plan`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
@@ -51,32 +52,46 @@ class _Span(NamedTuple):
     tail: _Tail | None
 
 
-Plan = list[_Span]
+class Plan(ABC):
+    """Which keys each row of a launch sees, worked out once for all its layers."""
+
+    @property
+    @abstractmethod
+    def unwritten(self) -> list[tuple[int, int]]:
+        """Pages, and their first lanes, that are read although nothing was written there."""
+
+    @abstractmethod
+    def attend(self, q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        """Attend from q [R, heads, d] to the keys each row sees: [R, heads, d] in q's dtype.
+
+        `keys`, `values`: one layer's pools [pages, kv_heads, B, d], the rows' own keys already
+        written. Vaswani et al., arXiv 1706.03762; grouped heads as in arXiv 2305.13245.
+        """
 
 
-class Places(NamedTuple):
-    """Where R rows' keys and values are stored."""
+class _SpanPlan(Plan):
+    """One sequence after the other."""
 
-    pages: Tensor
-    lanes: Tensor
+    def __init__(self, spans: list[_Span]) -> None:
+        self._spans = spans
 
+    @property
+    def unwritten(self) -> list[tuple[int, int]]:
+        return [span.unwritten for span in self._spans if span.unwritten is not None]
 
-def places(slots: Tensor, page_size: int) -> Places:
-    """Pages and lanes of `slots` [R]."""
-    return Places(slots // page_size, slots % page_size)
-
-
-def write_kv(keys: Tensor, values: Tensor, k: Tensor, v: Tensor, at: Places) -> None:
-    """Store k, v [R, kv_heads, d] in one layer's pools [pages, kv_heads, B, d]."""
-    keys[at.pages, :, at.lanes] = k.to(keys.dtype)
-    values[at.pages, :, at.lanes] = v.to(values.dtype)
+    def attend(self, q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        outputs = []
+        for span in self._spans:
+            attend = _attend_chain if span.tail is None else _attend_tree
+            outputs.append(attend(q[span.rows].float(), keys, values, span, scale))
+        return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).to(q.dtype)
 
 
 def plan(rows: Rows, page_size: int, heads: Heads, window: int | None = None) -> Plan:
     """Work out where each sequence's keys lie; one plan serves all layers of a launch.
 
     `window` limits a row to its last `window` logical positions, its own included. Lanes behind
-    a chain's last key hold nothing, but attention reads them: clear them (`KVPool.clear_behind`)
+    a chain's last key hold nothing, but attention reads them: clear them (`KVPool.clear_unwritten`)
     before the launch writes, since a weight of zero does not cancel a NaN.
     """
     counts = torch.bincount(rows.sequences, minlength=rows.base.shape[0]).tolist()
@@ -91,7 +106,7 @@ def plan(rows: Rows, page_size: int, heads: Heads, window: int | None = None) ->
                 base = int(rows.base[sequence])
                 spans.append(_tree_span(rows, part, table, base, page_size, heads, window))
             start += count
-    return spans
+    return _SpanPlan(spans)
 
 
 def _chain_span(
@@ -127,14 +142,19 @@ def _tree_span(
     slots = F.pad(slots, (0, -slots.shape[1] % page_size), value=-1)
     slots = slots.view(len(own), -1, page_size)
     hidden = _hidden(rows, part, shared + slots.shape[1], page_size, window)
-    stored = places(slots.clamp_min(0), page_size)
+    stored = slots.clamp_min(0)
     empty = (slots < 0)[:, :, None, :, None]
     return _Span(
         rows=part,
         pages=_as_slice(table[:shared]),
         mask=_shared_mask(hidden[:shared], heads),
         unwritten=None,
-        tail=_Tail(stored.pages, stored.lanes, empty, _tail_mask(hidden[shared:], heads)),
+        tail=_Tail(
+            pages=stored // page_size,
+            lanes=stored % page_size,
+            empty=empty,
+            mask=_tail_mask(hidden[shared:], heads),
+        ),
     )
 
 
@@ -171,19 +191,6 @@ def _as_slice(pages: Tensor) -> Tensor | slice:
     if numbers and numbers == list(range(numbers[0], numbers[0] + len(numbers))):
         return slice(numbers[0], numbers[0] + len(numbers))
     return pages
-
-
-def attention(q: Tensor, keys: Tensor, values: Tensor, spans: Plan, scale: float) -> Tensor:
-    """Attend from q [R, heads, d] to the keys each row sees; returns [R, heads, d] in q's dtype.
-
-    `keys`, `values`: one layer's pools [pages, kv_heads, B, d], the rows' own keys already
-    written. Vaswani et al., arXiv 1706.03762; grouped heads as in arXiv 2305.13245.
-    """
-    outputs = []
-    for span in spans:
-        attend = _attend_chain if span.tail is None else _attend_tree
-        outputs.append(attend(q[span.rows].float(), keys, values, span, scale))
-    return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).to(q.dtype)
 
 
 def _attend_chain(q: Tensor, keys: Tensor, values: Tensor, span: _Span, scale: float) -> Tensor:

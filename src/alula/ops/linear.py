@@ -1,13 +1,13 @@
 """Linear layers over typed weights.
 
-A weight is an object that says how it is stored; `linear` dispatches on it. The sum over the
-inner dimension must not depend on how many rows are computed together (DESIGN, principle 2);
+A weight is an object that knows how it is stored and multiplied. The sum over the inner
+dimension must not depend on how many rows are computed together (DESIGN, principle 2);
 `row_invariant` tests that for one weight.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -17,81 +17,91 @@ LEAST_ROWS = 4
 """oneDNN sums a single row in another order where the inner size is large, and takes longer for
 one to three rows than for four (SmolLM2 in fp32 on two EPYC cores: 29 ms against 23 ms)."""
 
-_PROBED_ROWS = (1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 32, 33)
+PROBED_ROWS = (1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 32, 33)
 
 
-@dataclass(frozen=True)
-class DenseWeight:
-    """A matrix [out, in] as torch holds it, and its bias [out]."""
+class Weight(ABC):
+    """A matrix [out, in], and perhaps a bias [out], stored in some way."""
 
-    values: Tensor
-    bias: Tensor | None = None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(out, in)."""
-        return int(self.values.shape[0]), int(self.values.shape[1])
-
-
-@dataclass(frozen=True)
-class PackedWeight:
-    """A matrix laid out once for oneDNN, the form inductor's freezing uses; CPU only."""
-
-    packed: Tensor
     shape: tuple[int, int]
     dtype: torch.dtype
-    bias: Tensor | None = None
+    device: torch.device
+    layout: str
+    probed_rows: tuple[int, ...] = PROBED_ROWS
+    """Numbers of rows at which the sums might change their order."""
+
+    @abstractmethod
+    def multiply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """x [R, in], in the weight's dtype, times the transpose, plus the bias.
+
+        Returns [R, out] in `dtype`: the weight's own, or fp32 for sums that are not rounded.
+        """
 
 
-Weight = DenseWeight | PackedWeight
+class DenseWeight(Weight):
+    """A matrix as torch holds it."""
+
+    layout = "plain"
+
+    def __init__(self, values: Tensor, bias: Tensor | None = None) -> None:
+        self.values = values
+        self.bias = bias
+        self.shape = (int(values.shape[0]), int(values.shape[1]))
+        self.dtype = values.dtype
+        self.device = values.device
+
+    def multiply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """See `Weight.multiply`; on the CPU fp32 takes a weight in fp32, as oneDNN rounds."""
+        if dtype != self.dtype and self.values.is_cuda:
+            y = torch.mm(x, self.values.T, out_dtype=dtype)
+            return y if self.bias is None else y + self.bias
+        return F.linear(x, self.values, self.bias).to(dtype)
 
 
-def pack(weight: DenseWeight) -> PackedWeight:
-    """Lay a CPU weight out for oneDNN. The original is not kept."""
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight.values.detach())
-    return PackedWeight(packed, weight.shape, weight.values.dtype, weight.bias)
+class PackedWeight(Weight):
+    """A matrix laid out once for oneDNN, the form inductor's freezing uses; CPU only."""
+
+    layout = "packed"
+
+    def __init__(self, weight: DenseWeight) -> None:
+        """The original is not kept."""
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.values.detach())
+        self._bias = weight.bias
+        self.shape = weight.shape
+        self.dtype = weight.dtype
+        self.device = weight.device
+
+    def multiply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """See `Weight.multiply`; fp32 takes a weight in fp32, since oneDNN rounds."""
+        rows = x.shape[0]
+        if rows < LEAST_ROWS:
+            x = F.pad(x, (0, 0, 0, LEAST_ROWS - rows))
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x.contiguous(), self._packed, self._bias, "none", [], ""
+        )
+        return (y[:rows] if rows < LEAST_ROWS else y).to(dtype)
 
 
-def can_pack(weight: DenseWeight) -> bool:
-    """Whether this build of torch packs the weight: on the CPU, with oneDNN."""
-    return weight.values.device.type == "cpu" and torch._C._has_mkldnn
+def lay_out(weight: DenseWeight) -> Weight:
+    """Pack the weight where this build of torch can: on the CPU, with oneDNN."""
+    on_cpu = weight.device.type == "cpu"
+    return PackedWeight(weight) if on_cpu and torch._C._has_mkldnn else weight
 
 
 def linear(x: Tensor, weight: Weight) -> Tensor:
     """x [R, in] times the weight's transpose, plus its bias: [R, out] in the weight's dtype."""
-    if isinstance(weight, PackedWeight):
-        return _packed_linear(x.to(weight.dtype), weight)
-    return F.linear(x.to(weight.values.dtype), weight.values, weight.bias)
+    return weight.multiply(x.to(weight.dtype), weight.dtype)
 
 
 def linear_fp32(x: Tensor, weight: Weight) -> Tensor:
-    """As `linear`, the sums left in fp32 instead of rounded to the weight's dtype: [R, out].
-
-    On the CPU that takes a weight held in fp32, since oneDNN rounds to the weight's own dtype.
-    """
-    if isinstance(weight, DenseWeight) and weight.values.is_cuda and weight.values.itemsize == 2:
-        y = torch.mm(x.to(weight.values.dtype), weight.values.T, out_dtype=torch.float32)
-        return y if weight.bias is None else y + weight.bias
-    return linear(x, weight).float()
+    """As `linear`, the sums left in fp32 instead of rounded to the weight's dtype: [R, out]."""
+    return weight.multiply(x.to(weight.dtype), torch.float32)
 
 
-def _packed_linear(x: Tensor, weight: PackedWeight) -> Tensor:
-    rows = x.shape[0]
-    if rows < LEAST_ROWS:
-        x = F.pad(x, (0, 0, 0, LEAST_ROWS - rows))
-    y: Tensor = torch.ops.mkldnn._linear_pointwise(
-        x.contiguous(), weight.packed, weight.bias, "none", [], ""
-    )
-    return y[:rows] if rows < LEAST_ROWS else y
-
-
-def row_invariant(weight: Weight, rows: tuple[int, ...] = _PROBED_ROWS) -> bool:
-    """Probe whether a row's result is bit-equal at every number of rows in `rows`."""
-    if isinstance(weight, PackedWeight):
-        device, dtype = torch.device("cpu"), weight.dtype
-    else:
-        device, dtype = weight.values.device, weight.values.dtype
+def row_invariant(weight: Weight) -> bool:
+    """Probe whether a row's result is bit-equal at every one of `weight.probed_rows`."""
+    most = max(weight.probed_rows)
     generator = torch.Generator(device="cpu").manual_seed(0)
-    x = torch.randn(max(rows), weight.shape[1], generator=generator).to(device, dtype)
+    x = torch.randn(most, weight.shape[1], generator=generator).to(weight.device, weight.dtype)
     whole = linear(x, weight)
-    return all(torch.equal(linear(x[:n], weight), whole[:n]) for n in rows)
+    return all(torch.equal(linear(x[:n], weight), whole[:n]) for n in weight.probed_rows)

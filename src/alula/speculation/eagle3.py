@@ -15,12 +15,12 @@ from torch import Tensor
 
 from alula.cache.pool import KVPool
 from alula.models.rope import inverse_frequencies
-from alula.ops.activation import silu_and_mul
-from alula.ops.attention import Heads, Plan, attention, places, plan, write_kv
-from alula.ops.linear import DenseWeight, Weight, can_pack, linear, pack
-from alula.ops.norm import rms_norm
-from alula.ops.rope import rotary_table, rotate
+from alula.ops.attention import Heads, Plan
+from alula.ops.kernels import Kernels, kernels_for
+from alula.ops.linear import DenseWeight, Weight, linear, linear_fp32
+from alula.ops.rope import Rotation, rotary_table
 from alula.ops.rows import Rows
+from alula.ops.store import places
 from alula.speculation.eagle3_checkpoint import Eagle3Checkpoint
 
 
@@ -66,7 +66,8 @@ class Eagle3:
         self.device = device
         self.window = min(window or self.config.max_positions, self.config.max_positions)
         self.target_ids = checkpoint.target_ids.to(device)
-        tensors = _Placed(checkpoint.tensors, device, self.dtype)
+        self._kernels = kernels_for(device)
+        tensors = _Placed(checkpoint.tensors, device, self.dtype, self._kernels)
         self._norms = {name: tensors.place(name) for name in tensors.norms()}
         self._fc = tensors.weight("fc")
         self._q = tensors.weight("midlayer.self_attn.q_proj")
@@ -97,46 +98,68 @@ class Eagle3:
         return Pairs(torch.cat((embedded, normed), dim=-1), residual, positions)
 
     def plan(self, rows: Rows, pool: KVPool) -> Plan:
-        """Where the keys of `rows` lie and which of them the window leaves in sight."""
-        heads = Heads(self.config.heads, self.config.kv_heads)
-        return plan(rows, pool.page_size, heads, self.window)
+        """Where the keys of `rows` lie and which of them the window leaves in sight.
 
-    def store(self, pairs: Pairs, slots: Tensor, pool: KVPool, spans: Plan) -> None:
-        """Write the pairs' keys and values at `slots` [R]; `spans` are those of the next forward.
+        To be called before these keys are stored.
+        """
+        heads = Heads(self.config.heads, self.config.kv_heads)
+        plan = self._kernels.plan(rows, pool.page_size, heads, self.window)
+        pool.clear_unwritten(plan)
+        return plan
+
+    def store(self, pairs: Pairs, slots: Tensor, pool: KVPool) -> None:
+        """Write the pairs' keys and values at `slots` [R].
 
         With one layer they depend on the pair alone, so that nothing else need be computed for
         pairs that draft nothing.
         """
-        k, v = linear(pairs.inputs, self._kv).chunk(2, dim=-1)
-        heads = (len(slots), self.config.kv_heads, self.config.head_dim)
-        k = rotate(k.reshape(heads), *self._rotation(pairs.positions))
-        pool.clear_behind(spans)
-        at = places(slots, pool.page_size)
-        write_kv(pool.keys(0), pool.values(0), k, v.reshape(heads), at)
+        config = self.config
+        projected = linear(pairs.inputs, self._kv)
+        self._kernels.rotate_and_store(
+            projected.view(len(slots), 2 * config.kv_heads, config.head_dim),
+            Heads(0, config.kv_heads),
+            self._rotation(pairs.positions),
+            pool.keys(0),
+            pool.values(0),
+            places(slots, pool.page_size),
+        )
 
-    def forward(self, pairs: Pairs, spans: Plan, pool: KVPool) -> Output:
-        """Run the layer over pairs whose keys are stored; `spans` says what each of them sees."""
+    def forward(self, pairs: Pairs, plan: Plan, pool: KVPool) -> Output:
+        """Run the layer over pairs whose keys are stored; `plan` says what each of them sees."""
         config = self.config
         q = linear(pairs.inputs, self._q).view(-1, config.heads, config.head_dim)
-        q = rotate(q, *self._rotation(pairs.positions))
-        mixed = attention(q, pool.keys(0), pool.values(0), spans, config.head_dim**-0.5)
-        x = pairs.residual + linear(mixed.flatten(1), self._o)
-        inner = linear(self._norm(x, "midlayer.post_attention_layernorm"), self._gate_up)
-        x = x + linear(silu_and_mul(inner), self._down)
-        normed = self._norm(x, "norm")
-        return Output(normed if config.norm_output else x, linear(normed, self._head).float())
+        q = self._kernels.rotate(q, self._rotation(pairs.positions))
+        mixed = plan.attend(q, pool.keys(0), pool.values(0), config.head_dim**-0.5)
+        x, inner = self._add_norm(
+            pairs.residual, linear(mixed.flatten(1), self._o), "midlayer.post_attention_layernorm"
+        )
+        inner = self._kernels.silu_and_mul(linear(inner, self._gate_up))
+        x, normed = self._add_norm(x, linear(inner, self._down), "norm")
+        hidden = normed if config.norm_output else x
+        return Output(hidden, linear_fp32(normed, self._head))
 
-    def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+    def _rotation(self, positions: Tensor) -> Rotation:
         return rotary_table(self._frequencies, positions, self._rope_scale)
 
+    def _add_norm(self, x: Tensor, change: Tensor, name: str) -> tuple[Tensor, Tensor]:
+        weight = self._norms[f"{name}.weight"]
+        return self._kernels.add_rms_norm(x, change, weight, self.config.rms_eps)
+
     def _norm(self, x: Tensor, name: str) -> Tensor:
-        return rms_norm(x, self._norms[f"{name}.weight"], self.config.rms_eps)
+        return self._kernels.rms_norm(x, self._norms[f"{name}.weight"], self.config.rms_eps)
 
 
 class _Placed:
     """A checkpoint's tensors, brought to the device and dtype they are used in."""
 
-    def __init__(self, tensors: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype):
+    def __init__(
+        self,
+        tensors: Mapping[str, Tensor],
+        device: torch.device,
+        dtype: torch.dtype,
+        kernels: Kernels,
+    ) -> None:
+        self._kernels = kernels
         self._tensors = tensors
         self._device = device
         self._dtype = dtype
@@ -150,8 +173,8 @@ class _Placed:
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def weight(self, *names: str) -> Weight:
-        weight = DenseWeight(self.place(*(f"{name}.weight" for name in names)))
-        return pack(weight) if can_pack(weight) else weight
+        values = self.place(*(f"{name}.weight" for name in names))
+        return self._kernels.lay_out(DenseWeight(values))
 
     def embedding(self) -> Callable[[Tensor], Tensor] | None:
         if "embed_tokens.weight" not in self._tensors:

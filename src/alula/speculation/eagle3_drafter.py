@@ -97,7 +97,7 @@ class Eagle3Drafter(Drafter):
         pairs = self._network.pair(self._network.fuse(context.features), following, positions)
         slots = self._slots(context.page_table[sequences], positions + 1)
         if not drafts or not len(context.drafting):
-            self._network.store(pairs, slots, self._pool, [])
+            self._network.store(pairs, slots, self._pool)
             return None
         latest = torch.searchsorted(sequences, context.drafting, right=True) - 1
         own = positions[latest] + 1
@@ -110,9 +110,9 @@ class Eagle3Drafter(Drafter):
             base=own,
             first=1,
         )
-        spans = self._network.plan(rows, self._pool)
-        self._network.store(pairs, slots, self._pool, spans)
-        return self._network.forward(Pairs(*(part[latest] for part in pairs)), spans, self._pool)
+        plan = self._network.plan(rows, self._pool)
+        self._network.store(pairs, slots, self._pool)
+        return self._network.forward(Pairs(*(part[latest] for part in pairs)), plan, self._pool)
 
     def _draft(self, context: DraftContext, output: Output, depth: int) -> DraftTree:
         lines = context.drafting
@@ -172,9 +172,9 @@ class Eagle3Drafter(Drafter):
             tail=tail,
             first=1,
         )
-        spans = self._network.plan(rows, self._pool)
-        self._network.store(pairs, rows.slots, self._pool, spans)
-        return self._network.forward(pairs, spans, self._pool)
+        plan = self._network.plan(rows, self._pool)
+        self._network.store(pairs, rows.slots, self._pool)
+        return self._network.forward(pairs, plan, self._pool)
 
     def _own_slots(self, nodes: Tensor, level: int) -> Tensor:
         """Slots [S', F, 1] for the keys of one level's frontier, like `nodes` [S', F]."""

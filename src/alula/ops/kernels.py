@@ -1,0 +1,66 @@
+"""The forms an op comes in, and the one that a device gets."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from alula.ops.attention import Heads, Plan
+from alula.ops.linear import DenseWeight, Weight
+from alula.ops.rope import Rotation
+from alula.ops.rows import Rows
+from alula.ops.store import HeadNorms, Places
+
+
+class Kernels(Protocol):
+    """One form of every op, a module; the reference's functions say what each computes."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in a message."""
+
+    def lay_out(self, weight: DenseWeight) -> Weight:
+        """The weight as this form's linear wants it; the original is not kept."""
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """See `norm.rms_norm`."""
+
+    def add_rms_norm(
+        self, x: Tensor, change: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """See `norm.add_rms_norm`."""
+
+    def silu_and_mul(self, gate_up: Tensor) -> Tensor:
+        """See `activation.silu_and_mul`."""
+
+    def rotate(self, x: Tensor, rotation: Rotation) -> Tensor:
+        """See `rope.rotate`."""
+
+    def rotate_and_store(
+        self,
+        projected: Tensor,
+        heads: Heads,
+        rotation: Rotation,
+        keys: Tensor,
+        values: Tensor,
+        at: Places,
+        norms: HeadNorms | None = None,
+    ) -> Tensor:
+        """See `store.rotate_and_store`."""
+
+    def plan(self, rows: Rows, page_size: int, heads: Heads, window: int | None = None) -> Plan:
+        """See `attention.plan`."""
+
+
+def kernels_for(device: torch.device) -> Kernels:
+    """Triton's form on a GPU where Triton is installed, else the reference."""
+    if device.type == "cuda" and find_spec("triton"):
+        from alula.ops import triton
+
+        return triton
+    from alula.ops import reference
+
+    return reference

@@ -1,0 +1,24 @@
+"""The ops as Triton kernels: one source for every architecture.
+
+A row's result depends on that row alone, bit for bit, and no launch reads anything back or
+depends on the values in a tensor, so that every one of them can be captured in a CUDA graph.
+"""
+
+from alula.ops.triton.activation import silu_and_mul
+from alula.ops.triton.attention import plan
+from alula.ops.triton.linear import lay_out
+from alula.ops.triton.norm import add_rms_norm, rms_norm
+from alula.ops.triton.rope import rotate, rotate_and_store
+
+name = "triton"
+
+__all__ = [
+    "add_rms_norm",
+    "lay_out",
+    "name",
+    "plan",
+    "rms_norm",
+    "rotate",
+    "rotate_and_store",
+    "silu_and_mul",
+]
