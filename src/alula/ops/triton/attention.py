@@ -50,7 +50,7 @@ def _visit(q, keys, values, place, stored, sees, in_head, largest, total, mixed,
     return new, total, mixed
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "first", "window", "table_stride", "tail_stride"])
 def attention_kernel(
     q,
     keys,
@@ -134,13 +134,13 @@ def attention_kernel(
     if has_tail:
         for r in range(first_row, end_row):
             own_tail = tail + r * tail_stride
-            s = tl.load(sequences + r)
-            root = tl.load(base + s).to(tl.int32)
+            line = tl.load(sequences + r)
+            root = tl.load(base + line).to(tl.int32)
             own_last = tl.load(last + r).to(tl.int32)
             from_position = tl.maximum(own_last - window + 1, first)
             start = tl.maximum(root, from_position) // block_keys * block_keys
             end = tl.where(tl.load(own_tail) >= 0, own_last + 1, start)
-            table = page_table + s * table_stride
+            table = page_table + line * table_stride
             for block in range(start, end, block_keys):
                 position = block + in_block
                 stored = (position < end) & (position >= from_position)

@@ -9,13 +9,13 @@ import triton.language as tl
 from torch import Tensor
 
 from alula.ops.linear import DenseWeight, Weight
-from alula.ops.triton.tiles import Tile, choose, tiles
+from alula.ops.triton.tiles import Tile, Tiles, choose, tiles
 
 _ROW_TILES_PER_GROUP = 8
 _SMALLEST_INNER = 64
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def linear_kernel(
     x,
     weight,
@@ -73,15 +73,14 @@ class TiledWeight(Weight):
     layout = "tiled"
     probed_rows = (1, 2, 3, 15, 16, 17, 31, 33, 64, 65, 128, 129, 257)
 
-    def __init__(self, weight: DenseWeight) -> None:
+    def __init__(self, weight: DenseWeight, tiles: Tiles, processors: int) -> None:
         self.shape = weight.shape
         self.dtype = weight.dtype
         self.device = weight.device
+        self.tiles = tiles
         self._values = weight.values.contiguous()
         self._bias = weight.bias
-        self._processors, capability = _machine(weight.device)
-        known = tiles(self.shape[0], self.dtype, capability)
-        self.tiles = self._agreeing(known)
+        self._processors = processors
 
     def multiply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """See `Weight.multiply`; x has contiguous rows."""
@@ -108,22 +107,26 @@ class TiledWeight(Weight):
         )
         return y
 
-    def _agreeing(self, known: tuple[Tile, ...]) -> tuple[Tile, ...]:
-        """Those tiles whose sums are bit for bit the first one's, tried on this device.
-
-        They may be computed with other instructions of the matrix units.
-        """
-        generator = torch.Generator().manual_seed(0)
-        x = torch.randn(known[-1].rows + 1, self.shape[1], generator=generator)
-        x = x.to(self.device, self.dtype)
-        first, *others = [self.multiply_in(tile, x, torch.float32) for tile in known]
-        agrees = [True, *(torch.equal(first, other) for other in others)]
-        return tuple(tile for tile, agreed in zip(known, agrees, strict=True) if agreed)
-
 
 def lay_out(weight: DenseWeight) -> TiledWeight:
-    """The weight for `linear_kernel`, with the tiles that agree about its sums."""
-    return TiledWeight(weight)
+    """The weight for `linear_kernel`, with those tiles that agree about its sums."""
+    processors, capability = _machine(weight.device)
+    known = tiles(weight.shape[0], weight.dtype, capability)
+    agreeing = _agreeing(TiledWeight(weight, known, processors))
+    return TiledWeight(weight, agreeing, processors)
+
+
+def _agreeing(weight: TiledWeight) -> Tiles:
+    """The tiles whose sums are bit for bit the first one's, tried on this device.
+
+    They may be computed with different instructions of the matrix units.
+    """
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(weight.tiles[-1].rows + 1, weight.shape[1], generator=generator)
+    x = x.to(weight.device, weight.dtype)
+    first, *others = [weight.multiply_in(tile, x, torch.float32) for tile in weight.tiles]
+    agrees = (True, *(torch.equal(first, other) for other in others))
+    return tuple(tile for tile, agreed in zip(weight.tiles, agrees, strict=True) if agreed)
 
 
 def _machine(device: torch.device) -> tuple[int, tuple[int, int] | None]:

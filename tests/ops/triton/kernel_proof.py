@@ -1,0 +1,193 @@
+"""Compiles the kernels for architectures that are not here, as their wrappers would launch them.
+
+Run as a program, since Triton must be imported without its interpreter. Prints a line of JSON for
+every compiled kernel. The tensors are on torch's meta device: they have shapes and no memory.
+
+    python kernel_proof.py all|sample 80 90 120
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+from alula.ops import triton as forms
+from alula.ops.attention import Heads
+from alula.ops.linear import DenseWeight
+from alula.ops.rope import Rotation
+from alula.ops.rows import Rows
+from alula.ops.store import HeadNorms, places
+from alula.ops.triton.linear import TiledWeight
+from alula.ops.triton.tiles import tiles
+
+CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+
+
+class Model(NamedTuple):
+    hidden: int
+    inner: int
+    heads: Heads
+    head_dim: int
+    vocabulary: int
+    norms: bool
+
+
+MODELS = {
+    "smollm2": Model(576, 1536, Heads(9, 3), 64, 49152, norms=False),
+    "llama 8b": Model(4096, 14336, Heads(32, 8), 128, 128256, norms=False),
+    "qwen3 8b": Model(4096, 12288, Heads(32, 8), 128, 151936, norms=True),
+    "qwen2 0.5b": Model(896, 4864, Heads(14, 2), 64, 151936, norms=False),
+    "odd": Model(1000, 2500, Heads(10, 5), 100, 1001, norms=True),
+}
+SAMPLE = ("smollm2",)
+
+
+class _Driver:
+    """Says that there is a GPU of some architecture, and can do nothing else."""
+
+    def __init__(self, architecture: int) -> None:
+        self._target = GPUTarget("cuda", architecture, 32)
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return self._target.arch
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+@contextmanager
+def compiling(architecture: int) -> Iterator[list[Any]]:
+    """Compile what is launched instead of running it; yields the list of what was compiled."""
+    compiled: list[Any] = []
+    run = JITFunction.run
+
+    def compile_only(self: JITFunction, *args: Any, **kwargs: Any) -> Any:
+        kernel = run(self, *args, **{**kwargs, "warmup": True})
+        if all(kernel is not known for known in compiled):
+            compiled.append(kernel)
+        return kernel
+
+    driver.set_active(_Driver(architecture))
+    JITFunction.run = compile_only
+    try:
+        yield compiled
+    finally:
+        JITFunction.run = run
+
+
+def meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def launches(model: Model, dtype: torch.dtype, architecture: int) -> Iterator[Callable[[], Any]]:
+    """Every kind of launch that a model makes."""
+    heads, d = model.heads, model.head_dim
+    wide = (heads.query + 2 * heads.kv) * d
+    sizes = [
+        (wide, model.hidden),
+        (model.hidden, heads.query * d),
+        (2 * model.inner, model.hidden),
+        (model.hidden, model.inner),
+        (model.vocabulary, model.hidden),
+    ]
+    for outputs, inner in sizes:
+        yield from linears(outputs, inner, dtype, architecture)
+    yield lambda: forms.silu_and_mul(meta(8, 2 * model.inner, dtype=dtype))
+    x, norm = meta(8, model.hidden, dtype=dtype), meta(model.hidden, dtype=torch.float32)
+    yield lambda: forms.rms_norm(x, norm, 1e-5)
+    yield lambda: forms.add_rms_norm(x, x, norm, 1e-5)
+    yield from heads_launches(model, dtype)
+
+
+def linears(
+    outputs: int, inner: int, dtype: torch.dtype, architecture: int
+) -> Iterator[Callable[[], Any]]:
+    known = tiles(outputs, dtype, divmod(architecture, 10))
+    weight = TiledWeight(DenseWeight(meta(outputs, inner, dtype=dtype)), known, 100)
+    x = meta(8, inner, dtype=dtype)
+    for tile in known:
+        for out in {dtype, torch.float32}:
+            yield lambda tile=tile, out=out: weight.multiply_in(tile, x, out)
+
+
+def heads_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], Any]]:
+    heads, d = model.heads, model.head_dim
+    pool = meta(64, heads.kv, 32, d, dtype=dtype)
+    rotation = Rotation(*(meta(8, 1, d, dtype=torch.float32) for _ in range(2)))
+    norms = HeadNorms(*(meta(d, dtype=torch.float32) for _ in range(2)), 1e-5)
+    projected = meta(8, heads.query + 2 * heads.kv, d, dtype=dtype)
+    slots = meta(8, dtype=torch.int64)
+    yield lambda: forms.rotate_and_store(
+        projected,
+        heads,
+        rotation,
+        pool,
+        pool,
+        places(slots, 32),
+        norms if model.norms else None,
+    )
+    q = meta(8, heads.query, d, dtype=dtype)
+    yield lambda: forms.rotate(q, rotation)
+    for count, sequences, tail in ((8, 8, None), (128, 1, None), (8, 1, meta(8, 5, dtype=slots.dtype))):
+        many = meta(count, dtype=torch.int64)
+        table = meta(sequences, 16, dtype=torch.int64)
+        rows = Rows(many, many, many, many, table, table[:, 0], tail)
+        tall = meta(count, heads.query, d, dtype=dtype)
+        yield lambda rows=rows, tall=tall: forms.plan(rows, 32, heads).attend(tall, pool, pool, 1.0)
+
+
+def resources(cubin: bytes) -> dict[str, int]:
+    """Registers, stack and local memory of a cubin's one function, by the disassembler's count."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        said = subprocess.run(
+            [CUOBJDUMP, "--dump-resource-usage", file.name],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+    found = dict(re.findall(r"\b(REG|STACK|LOCAL):(\d+)", said))
+    return {name.lower(): int(value) for name, value in found.items()}
+
+
+def main() -> None:
+    extent, *architectures = sys.argv[1:]
+    names = MODELS if extent == "all" else SAMPLE
+    dtypes = [torch.bfloat16, torch.float16, torch.float32] if extent == "all" else [torch.bfloat16]
+    for architecture in map(int, architectures):
+        with compiling(architecture) as compiled:
+            for name in names:
+                for dtype in dtypes:
+                    for launch in launches(MODELS[name], dtype, architecture):
+                        launch()
+        for kernel in compiled:
+            line = {
+                "kernel": kernel.name,
+                "architecture": architecture,
+                "shared": kernel.metadata.shared,
+                "warps": kernel.metadata.num_warps,
+                "instructions": kernel.asm["ptx"].count(";\n"),
+                **resources(kernel.asm["cubin"]),
+            }
+            print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
