@@ -96,7 +96,8 @@ class Oracle(Drafter):
             nodes = self._tree(self._continuation(known), depth)
             for number, (token, parent) in enumerate(nodes[: self.shape.nodes]):
                 tokens[line, number], parents[line, number] = token, parent
-        return DraftTree(tokens, parents)
+        device = context.history.device
+        return DraftTree(tokens.to(device), parents.to(device))
 
     def _continuation(self, known: list[int]) -> list[int]:
         for prompt, answer in self._truths:

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
+import triton
 from alula.ops import triton as forms
 from alula.ops.attention import Heads
 from alula.ops.linear import DenseWeight
@@ -67,7 +67,7 @@ class _Driver:
     def get_current_device(self) -> int:
         return self._target.arch
 
-    def get_current_stream(self, device: int) -> int:
+    def get_current_stream(self, _device: int) -> int:
         return 0
 
 
@@ -144,7 +144,11 @@ def heads_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], An
     )
     q = meta(8, heads.query, d, dtype=dtype)
     yield lambda: forms.rotate(q, rotation)
-    for count, sequences, tail in ((8, 8, None), (128, 1, None), (8, 1, meta(8, 5, dtype=slots.dtype))):
+    for count, sequences, tail in (
+        (8, 8, None),
+        (128, 1, None),
+        (8, 1, meta(8, 5, dtype=slots.dtype)),
+    ):
         many = meta(count, dtype=torch.int64)
         table = meta(sequences, 16, dtype=torch.int64)
         rows = Rows(many, many, many, many, table, table[:, 0], tail)

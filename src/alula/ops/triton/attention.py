@@ -13,10 +13,10 @@ import math
 from typing import NamedTuple
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
+import triton
 from alula.ops.attention import Heads, Plan
 from alula.ops.rows import Rows
 
@@ -167,9 +167,9 @@ def attention_kernel(
                     scale,
                 )
 
-    # All columns of `total` are alike. A row that sees nothing is padding.
+    # All columns of `total` are alike. A row that sees nothing is padding, and becomes zero.
     weight = tl.max(total, axis=1)[:, None]
-    mean = tl.where(weight > 0, mixed / weight, 0.0)
+    mean = mixed / tl.where(weight > 0, weight, 1.0)
     to = out + row.to(tl.int64)[:, None] * out_stride + of_query
     tl.store(to, mean.to(out.dtype.element_ty), mask=exists)
 

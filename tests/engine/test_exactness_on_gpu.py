@@ -1,0 +1,43 @@
+"""On a GPU too, only the request decides its tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from alula.engine.speculator import Speculator, speculator
+from alula.models.load import load
+from alula.speculation.eagle3_checkpoint import random_checkpoint, save
+from alula.speculation.tree import parse_shape
+from exactness import Oracle, answers, cases, engine
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
+
+
+def test_tokens_do_not_depend_on_batch_chunks_prefixes_or_drafts(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    model = load(str(tiny_model), "cuda", "bfloat16")
+    assert not any("not invariant" in note for note in model.notes)
+    shape = model.decoder.shape
+    requests = cases(shape.vocab_size, 8, 24)
+    plain = answers(engine(model), requests, together=False)
+    assert answers(engine(model, chunk_rows=7, page_size=8), requests, together=True) == plain
+    assert answers(engine(model, max_sequences=16), requests, together=True) == plain
+    truths = [(prompt, out) for (prompt, _), out in zip(requests, plain, strict=True)]
+    for words in ("chain:4", "tree:4x3:12"):
+        oracle = Speculator(Oracle(parse_shape(words), truths))
+        assert answers(engine(model, oracle), requests, together=True) == plain, words
+    drafter = random_checkpoint(
+        hidden_size=shape.hidden_size,
+        vocab_size=shape.vocab_size,
+        layers=shape.layers,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+    )
+    save(drafter, tmp_path / "drafter")
+    for words in ("chain:3", "tree:3x3:9"):
+        drafting = speculator(words, tmp_path / "drafter", model.decoder)
+        assert answers(engine(model, drafting), requests, together=True) == plain, words

@@ -1,0 +1,22 @@
+"""Tests that need an NVIDIA GPU: `make test-gpu`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from alula.bench.random_weights import SMOLLM2, random_decoder
+from alula.models.decoder import Decoder
+
+
+@pytest.fixture(scope="session")
+def device() -> torch.device:
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    return torch.device("cuda")
+
+
+@pytest.fixture(scope="session")
+def smollm2(device: torch.device) -> Decoder:
+    """SmolLM2's shape with 6 layers of random weights."""
+    return random_decoder(SMOLLM2, device, layers=6)

@@ -1,0 +1,115 @@
+"""Attention equals the dense definition; a row's bits depend on its own keys alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from alula.ops.attention import Heads
+from alula.ops.rows import Rows
+from alula.ops.triton.attention import Tile, choose, plan
+from paged import PAGE, chains, dense, joined, only, pools, to, trees
+
+PARENTS = [0, 0, 1, 1, 2, 4, 6, 6]
+TREES = trees([3, 66, 130], PARENTS)
+LAUNCHES = {
+    "single rows": chains([(0, 1), (70, 71), (200, 201), (63, 64)]),
+    "a prompt": chains([(0, 70)]),
+    "a later chunk": chains([(60, 100)]),
+    "chunks and single rows": chains([(5, 6), (0, 20), (127, 128), (64, 66)]),
+    "trees": TREES,
+    "trees and chunks": joined(TREES, chains([(0, 9), (70, 80)])),
+    "a first position without key": chains([(1, 2), (64, 70)], first=1),
+    "trees below a first position": trees([2, 70], PARENTS, first=1),
+}
+TOLERANCE = {torch.float32: 1e-6, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+SCALE = 0.3
+
+
+class World:
+    """A launch with its queries and a poisoned cache."""
+
+    def __init__(
+        self, rows: Rows, device: torch.device, dtype: torch.dtype, heads: Heads, d: int
+    ) -> None:
+        self.rows, self.heads = to(rows, device), heads
+        self.keys, self.values = pools(self.rows, heads.kv, d, dtype)
+        torch.manual_seed(3)
+        self.q = (2 * torch.randn(len(rows.slots), heads.query, d)).to(device, dtype)
+
+    def attend(
+        self, chosen: Tensor | None = None, window: int | None = None, tile: Tile | None = None
+    ) -> Tensor:
+        """All rows, or the chosen ones alone."""
+        rows = self.rows if chosen is None else only(self.rows, chosen)
+        q = self.q if chosen is None else self.q[chosen]
+        made = plan(rows, PAGE, self.heads, window)
+        tile = tile or choose(rows, self.heads.query // self.heads.kv)
+        return made.attend_in(tile, q, self.keys, self.values, SCALE)
+
+    def error(self, found: Tensor, window: int | None = None) -> float:
+        expected = dense(self.rows, self.q, self.keys, self.values, SCALE, window)
+        return float((found.double() - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("launch", LAUNCHES)
+@pytest.mark.parametrize("window", [None, 5])
+def test_it_is_the_dense_definition(
+    launch: str, window: int | None, device: torch.device, dtype: torch.dtype
+) -> None:
+    world = World(LAUNCHES[launch], device, dtype, Heads(6, 2), d=16)
+    found = world.attend(window=window)
+    assert found.dtype == dtype
+    assert world.error(found, window) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize(("heads", "d"), [(Heads(4, 4), 64), (Heads(9, 3), 64), (Heads(20, 1), 24)])
+def test_heads_of_any_size_and_group(heads: Heads, d: int, device: torch.device) -> None:
+    world = World(LAUNCHES["trees and chunks"], device, torch.float16, heads, d)
+    assert world.error(world.attend()) < TOLERANCE[torch.float16]
+
+
+@pytest.mark.parametrize("launch", LAUNCHES)
+def test_a_row_is_the_same_in_any_company(launch: str, device: torch.device) -> None:
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float16
+    world = World(LAUNCHES[launch], device, dtype, Heads(6, 2), d=16)
+    whole = world.attend()
+    rows = len(whole)
+    for row in range(0, rows, 1 if device.type == "cuda" else 9):
+        alone = world.attend(torch.tensor([row], device=device))
+        assert torch.equal(alone[0], whole[row])
+    for count in (2, 5):
+        assert torch.equal(world.attend(tile=Tile(count, 16)), whole)
+    some = torch.arange(1, rows, 2, device=device)
+    if len(some):
+        assert torch.equal(world.attend(some), whole[some])
+
+
+def test_a_path_of_a_tree_is_the_chain_of_its_nodes(
+    device: torch.device, dtype: torch.dtype
+) -> None:
+    """Nodes 1, 2, … of the straight tree lie where a chain's rows would."""
+    tree, chain = trees([61], [0, 1, 2, 3, 4]), chains([(61, 67)])
+    world = World(tree, device, dtype, Heads(6, 2), d=16)
+    as_chain = World(chain, device, dtype, Heads(6, 2), d=16)
+    assert torch.equal(tree.page_table, chain.page_table)
+    assert torch.equal(world.attend(), as_chain.attend())
+
+
+def test_padding_rows_see_nothing_and_are_zero(device: torch.device, dtype: torch.dtype) -> None:
+    world = World(LAUNCHES["chunks and single rows"], device, dtype, Heads(6, 2), d=16)
+    whole = world.attend()
+    last = world.rows.last.clone()
+    last[-1] = -1
+    world.rows = world.rows._replace(last=last)
+    padded = world.attend()
+    assert torch.equal(padded[:-1], whole[:-1])
+    assert not padded[-1].any()
+
+
+def test_sequences_of_many_rows_get_large_tiles_and_trees_small_ones() -> None:
+    assert choose(chains([(9, 10)] * 8), 4) == Tile(1, 16)
+    assert choose(chains([(9, 13)] * 8), 4) == Tile(4, 16)
+    assert choose(chains([(0, 100)]), 4) == Tile(16, 64)
+    assert choose(trees([9], [0] * 32), 4) == Tile(4, 16)

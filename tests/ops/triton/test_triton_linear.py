@@ -1,0 +1,91 @@
+"""The linear kernel computes the product, and a row's bits do not depend on the rows beside it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from alula.ops.linear import DenseWeight, linear, linear_fp32, row_invariant
+from alula.ops.triton.linear import lay_out
+from alula.ops.triton.tiles import Tile, choose, tiles
+
+SHAPES = [(64, 64), (40, 48), (130, 200), (33, 129)]
+TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 1e-2}
+
+
+def weight(shape: tuple[int, int], device: torch.device, dtype: torch.dtype) -> DenseWeight:
+    torch.manual_seed(0)
+    values, bias = torch.randn(shape), torch.randn(shape[0])
+    return DenseWeight(values.to(device, dtype), bias.to(device, dtype))
+
+
+def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found.double() - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("rows", [1, 16, 37])
+def test_the_product_is_right(
+    shape: tuple[int, int], rows: int, device: torch.device, dtype: torch.dtype
+) -> None:
+    dense = weight(shape, device, dtype)
+    assert dense.bias is not None
+    tiled = lay_out(dense)
+    x = torch.randn(rows, shape[1], device=device).to(dtype)
+    expected = x.double() @ dense.values.double().T + dense.bias.double()
+    assert relative_error(linear(x, tiled), expected) < TOLERANCE[dtype]
+    assert relative_error(linear_fp32(x, tiled), expected) < 1e-6
+    assert linear(x, tiled).dtype == dtype
+    assert linear_fp32(x, tiled).dtype == torch.float32
+
+
+def test_rows_are_read_where_they_lie(device: torch.device, dtype: torch.dtype) -> None:
+    tiled = lay_out(weight((40, 48), device, dtype))
+    wide = torch.randn(5, 100, device=device).to(dtype)
+    assert torch.equal(linear(wide[:, 30:78], tiled), linear(wide[:, 30:78].contiguous(), tiled))
+
+
+def test_no_rows_make_no_rows(device: torch.device, dtype: torch.dtype) -> None:
+    tiled = lay_out(weight((40, 48), device, dtype))
+    assert linear(torch.empty(0, 48, device=device, dtype=dtype), tiled).shape == (0, 40)
+
+
+def test_a_row_is_the_same_beside_any_number_of_rows(
+    device: torch.device, dtype: torch.dtype
+) -> None:
+    assert row_invariant(lay_out(weight((130, 200), device, dtype)))
+
+
+def test_a_tile_that_adds_in_another_order_is_not_used(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from alula.ops.triton import linear as module
+
+    class Wrong(module.TiledWeight):
+        def multiply_in(self, tile: Tile, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+            y = super().multiply_in(self.tiles[0], x, dtype)
+            return y.nextafter(y + 1) if tile == self.tiles[1] else y
+
+    monkeypatch.setattr(module, "TiledWeight", Wrong)
+    laid_out = lay_out(weight((40, 48), device, torch.float16))
+    known = tiles(40, torch.float16, None)
+    assert laid_out.tiles == (known[0], *known[2:])
+
+
+@pytest.mark.parametrize("outputs", [64, 576, 4096, 49152])
+def test_rows_fill_at_least_half_of_their_tile_and_the_machine(outputs: int) -> None:
+    known = tiles(outputs, torch.bfloat16, None)
+    assert choose(known, 1, outputs, 132) == known[0]
+    for rows in range(1, 600):
+        tile = choose(known, rows, outputs, 132)
+        if tile != known[0]:
+            assert tile.rows < 2 * rows
+            assert 2 * -(-rows // tile.rows) * -(-outputs // tile.outputs) >= 132
+    assert choose(known, 100_000, outputs, 132) == known[-1]
+
+
+def test_default_tiles_fit_the_smallest_shared_memory() -> None:
+    for outputs in (64, 100_000):
+        for dtype in TOLERANCE:
+            for tile in tiles(outputs, dtype, None):
+                assert tile.shared_bytes(dtype.itemsize) <= 99 * 1024
