@@ -58,9 +58,9 @@ class Kernels(Protocol):
 def kernels_for(device: torch.device) -> Kernels:
     """Triton's form on a GPU where Triton is installed, else the reference."""
     if device.type == "cuda" and find_spec("triton"):
-        from alula.ops import triton
+        import alula.ops.triton as forms
 
-        return triton
+        return forms
     from alula.ops import reference
 
     return reference

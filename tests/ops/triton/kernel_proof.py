@@ -3,7 +3,7 @@
 Run as a program, since Triton must be imported without its interpreter. Prints a line of JSON for
 every compiled kernel. The tensors are on torch's meta device: they have shapes and no memory.
 
-    python kernel_proof.py all|sample 80 90 120
+    python kernel_proof.py all|sample|"too large" 80 90 120
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from alula.ops.rope import Rotation
 from alula.ops.rows import Rows
 from alula.ops.store import HeadNorms, places
 from alula.ops.triton.linear import TiledWeight
-from alula.ops.triton.tiles import tiles
+from alula.ops.triton.tiles import Tile, tiles
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
@@ -53,6 +53,7 @@ MODELS = {
     "odd": Model(1000, 2500, Heads(10, 5), 100, 1001, norms=True),
 }
 SAMPLE = ("smollm2",)
+TOO_LARGE = Tile(16, 64, 256, warps=4, stages=4)
 
 
 class _Driver:
@@ -171,16 +172,26 @@ def resources(cubin: bytes) -> dict[str, int]:
     return {name.lower(): int(value) for name, value in found.items()}
 
 
+def chosen(extent: str, architecture: int) -> Iterator[Callable[[], Any]]:
+    """The launches that `extent` asks for."""
+    if extent == "too large":
+        weight = TiledWeight(DenseWeight(meta(4096, 4096)), (TOO_LARGE,), 100)
+        yield lambda: weight.multiply_in(TOO_LARGE, meta(8, 4096), torch.bfloat16)
+        return
+    names, dtypes = SAMPLE, [torch.bfloat16]
+    if extent == "all":
+        names, dtypes = tuple(MODELS), [torch.bfloat16, torch.float16, torch.float32]
+    for name in names:
+        for dtype in dtypes:
+            yield from launches(MODELS[name], dtype, architecture)
+
+
 def main() -> None:
     extent, *architectures = sys.argv[1:]
-    names = MODELS if extent == "all" else SAMPLE
-    dtypes = [torch.bfloat16, torch.float16, torch.float32] if extent == "all" else [torch.bfloat16]
     for architecture in map(int, architectures):
         with compiling(architecture) as compiled:
-            for name in names:
-                for dtype in dtypes:
-                    for launch in launches(MODELS[name], dtype, architecture):
-                        launch()
+            for launch in chosen(extent, architecture):
+                launch()
         for kernel in compiled:
             line = {
                 "kernel": kernel.name,

@@ -50,7 +50,9 @@ def _visit(q, keys, values, place, stored, sees, in_head, largest, total, mixed,
     return new, total, mixed
 
 
-@triton.jit(do_not_specialize=["rows", "first", "window", "table_stride", "tail_stride"])
+@triton.jit(
+    do_not_specialize=["rows", "first", "window", "tile_rows", "table_stride", "tail_stride"]
+)
 def attention_kernel(
     q,
     keys,
@@ -64,6 +66,7 @@ def attention_kernel(
     rows,
     first,
     window,
+    tile_rows,
     scale,
     q_stride,
     out_stride,
@@ -74,7 +77,6 @@ def attention_kernel(
     group: tl.constexpr,
     head_dim: tl.constexpr,
     page_size: tl.constexpr,
-    tile_rows: tl.constexpr,
     has_tail: tl.constexpr,
     block_queries: tl.constexpr,
     block_keys: tl.constexpr,
@@ -208,13 +210,12 @@ class _RowPlan(Plan):
         tail, table = rows.tail, rows.page_table
         attention_kernel[(triton.cdiv(count, tile.rows), self._heads.kv)](
             *(q, keys, values, out, rows.sequences, rows.last, rows.base, table, tail),
-            *(count, rows.first, self._window, scale * math.log2(math.e)),
+            *(count, rows.first, self._window, tile.rows, scale * math.log2(math.e)),
             *(q.stride(0), out.stride(0), table.stride(0), 0 if tail is None else tail.stride(0)),
             *(keys.stride(0), keys.stride(1)),
             group=self._heads.query // self._heads.kv,
             head_dim=d,
             page_size=self._page_size,
-            tile_rows=tile.rows,
             has_tail=tail is not None,
             block_queries=tile.lanes,
             block_keys=block_keys,

@@ -80,11 +80,11 @@ class TiledWeight(Weight):
         self.tiles = tiles
         self._values = weight.values.contiguous()
         self._bias = weight.bias
-        self._processors = processors
+        self.processors = processors
 
     def multiply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """See `Weight.multiply`; x has contiguous rows."""
-        tile = choose(self.tiles, x.shape[0], self.shape[0], self._processors)
+        tile = choose(self.tiles, x.shape[0], self.shape[0], self.processors)
         return self.multiply_in(tile, x, dtype)
 
     def multiply_in(self, tile: Tile, x: Tensor, dtype: torch.dtype) -> Tensor:

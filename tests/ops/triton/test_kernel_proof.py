@@ -1,0 +1,64 @@
+"""Every kernel compiles for every architecture we know, fits its shared memory, spills nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SHARED_KB = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121: 99}
+KERNELS = {
+    "linear_kernel",
+    "attention_kernel",
+    "rms_norm_kernel",
+    "rotate_kernel",
+    "silu_and_mul_kernel",
+}
+
+
+def compiled(extent: str, *architectures: int) -> list[dict[str, Any]]:
+    """In a process of its own, since this one may have imported Triton with its interpreter."""
+    program = Path(__file__).with_name("kernel_proof.py")
+    ran = subprocess.run(
+        [sys.executable, program, extent, *map(str, architectures)],
+        env={**os.environ, "TRITON_INTERPRET": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+def check(kernels: list[dict[str, Any]], architecture: int) -> None:
+    assert kernels
+    for kernel in kernels:
+        assert kernel["architecture"] == architecture
+        assert kernel["shared"] <= SHARED_KB[architecture] * 1024, kernel
+        assert kernel["instructions"] > 40, kernel
+        assert kernel["local"] == 0, kernel
+        assert kernel["stack"] == 0, kernel
+
+
+@pytest.mark.parametrize("architecture", [120])
+def test_the_usual_launches_of_a_small_model_compile(architecture: int) -> None:
+    kernels = compiled("sample", architecture)
+    assert {kernel["kernel"] for kernel in kernels} == KERNELS
+    check(kernels, architecture)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", SHARED_KB)
+def test_all_launches_of_all_shapes_compile(architecture: int) -> None:
+    check(compiled("all", architecture), architecture)
+
+
+def test_a_tile_too_large_for_an_architecture_is_found() -> None:
+    """sm_90's best tile takes 164 KB and compiles for sm_120 without a word."""
+    with pytest.raises(AssertionError, match="shared"):
+        check(compiled("too large", 120), 120)
