@@ -23,7 +23,6 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-import triton
 from alula.ops import triton as forms
 from alula.ops.attention import Heads
 from alula.ops.linear import DenseWeight
@@ -32,8 +31,6 @@ from alula.ops.rows import Rows
 from alula.ops.store import HeadNorms, places
 from alula.ops.triton.linear import TiledWeight
 from alula.ops.triton.tiles import Tile, tiles
-
-CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
 
 class Model(NamedTuple):
@@ -157,19 +154,23 @@ def heads_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], An
         yield lambda rows=rows, tall=tall: forms.plan(rows, 32, heads).attend(tall, pool, pool, 1.0)
 
 
-def resources(cubin: bytes) -> dict[str, int]:
-    """Registers, stack and local memory of a cubin's one function, by the disassembler's count."""
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
+def resources(ptx: str, architecture: int) -> dict[str, int]:
+    """Registers, stack and spills of a kernel, in ptxas' own words."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "kernel.ptx"
+        source.write_text(ptx)
+        target = sm_arch_from_capability(architecture)
         said = subprocess.run(
-            [CUOBJDUMP, "--dump-resource-usage", file.name],
+            [get_ptxas(architecture).path, "-v", f"--gpu-name={target}", source, "-o", "/dev/null"],
             check=True,
             capture_output=True,
             text=True,
-        ).stdout
-    found = dict(re.findall(r"\b(REG|STACK|LOCAL):(\d+)", said))
-    return {name.lower(): int(value) for name, value in found.items()}
+        ).stderr
+    counted = re.search(
+        r"(\d+) bytes stack frame, (\d+) bytes spill stores.*Used (\d+) registers", said, re.DOTALL
+    )
+    assert counted, said
+    return dict(zip(("stack", "spills", "registers"), map(int, counted.groups()), strict=True))
 
 
 def chosen(extent: str, architecture: int) -> Iterator[Callable[[], Any]]:
@@ -199,7 +200,7 @@ def main() -> None:
                 "shared": kernel.metadata.shared,
                 "warps": kernel.metadata.num_warps,
                 "instructions": kernel.asm["ptx"].count(";\n"),
-                **resources(kernel.asm["cubin"]),
+                **resources(kernel.asm["ptx"], architecture),
             }
             print(json.dumps(line), flush=True)
 

@@ -41,7 +41,7 @@ def check(kernels: list[dict[str, Any]], architecture: int) -> None:
         assert kernel["architecture"] == architecture
         assert kernel["shared"] <= SHARED_KB[architecture] * 1024, kernel
         assert kernel["instructions"] > 40, kernel
-        assert kernel["local"] == 0, kernel
+        assert kernel["spills"] == 0, kernel
         assert kernel["stack"] == 0, kernel
 
 
