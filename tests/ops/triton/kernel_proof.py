@@ -48,7 +48,7 @@ MODELS = {
     "llama 8b": Model(4096, 14336, Heads(32, 8), 128, 128256, norms=False),
     "qwen3 8b": Model(4096, 12288, Heads(32, 8), 128, 151936, norms=True),
     "qwen2 0.5b": Model(896, 4864, Heads(14, 2), 64, 151936, norms=False),
-    "odd": Model(1000, 2500, Heads(10, 5), 100, 1001, norms=True),
+    "odd": Model(1008, 2512, Heads(10, 5), 96, 1001, norms=True),
 }
 SAMPLE = ("smollm2",)
 TOO_LARGE = Tile(16, 64, 256, warps=4, stages=4)

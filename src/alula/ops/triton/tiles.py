@@ -31,7 +31,7 @@ _WIDE_OUTPUTS = 8192
 _DEFAULT: dict[str, Tiles] = {
     "narrow": (
         Tile(16, 32, 128, warps=4, stages=4),
-        Tile(32, 32, 128, warps=4, stages=4),
+        Tile(32, 32, 128, warps=4, stages=3),
         Tile(64, 64, 64, warps=4, stages=4),
         Tile(128, 128, 64, warps=8, stages=3),
     ),
