@@ -15,12 +15,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia.compiler import get_ptxas, sm_arch_from_capability
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
@@ -32,6 +30,7 @@ from alula.ops.rows import Rows
 from alula.ops.store import HeadNorms, places
 from alula.ops.triton.linear import TiledWeight
 from alula.ops.triton.tiles import Tile, tiles
+from triton import knobs
 
 
 class Model(NamedTuple):
@@ -155,23 +154,19 @@ def heads_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], An
         yield lambda rows=rows, tall=tall: forms.plan(rows, 32, heads).attend(tall, pool, pool, 1.0)
 
 
-def resources(ptx: str, architecture: int) -> dict[str, int]:
-    """Registers, stack and spills of a kernel, in ptxas' own words."""
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "kernel.ptx"
-        source.write_text(ptx)
-        target = sm_arch_from_capability(architecture)
+def resources(cubin: bytes) -> dict[str, int]:
+    """Registers, bytes of stack (where spills go) and of local memory, by the disassembler."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
         said = subprocess.run(
-            [get_ptxas(architecture).path, "-v", f"--gpu-name={target}", source, "-o", "/dev/null"],
+            [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name],
             check=True,
             capture_output=True,
             text=True,
-        ).stderr
-    counted = re.search(
-        r"(\d+) bytes stack frame, (\d+) bytes spill stores.*Used (\d+) registers", said, re.DOTALL
-    )
-    assert counted, said
-    return dict(zip(("stack", "spills", "registers"), map(int, counted.groups()), strict=True))
+        ).stdout
+    found = dict(re.findall(r"\b(REG|STACK|LOCAL):(\d+)", said))
+    return {name.lower(): int(value) for name, value in found.items()}
 
 
 def chosen(extent: str, architecture: int) -> Iterator[Callable[[], Any]]:
@@ -201,7 +196,7 @@ def main() -> None:
                 "shared": kernel.metadata.shared,
                 "warps": kernel.metadata.num_warps,
                 "instructions": kernel.asm["ptx"].count(";\n"),
-                **resources(kernel.asm["ptx"], architecture),
+                **resources(kernel.asm["cubin"]),
             }
             print(json.dumps(line), flush=True)
 
