@@ -144,6 +144,7 @@ class Engine:
         for answer in request.answers:
             self.scheduler.abort(answer.sequence.id)
             self._by_sequence.pop(answer.sequence.id, None)
+            self._speculator.forget(answer.sequence.id)
         self._requests.pop(request.id, None)
 
     def step(self) -> list[Event]:
