@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from alula.engine.speculator import Speculator, speculator
+from alula.engine.speculator import Speculator, asked, speculator
 from alula.models.load import LoadedModel, load
 from alula.speculation.eagle3_checkpoint import random_checkpoint, save
 from alula.speculation.ngram import NgramDrafter
@@ -33,7 +33,7 @@ class Bench:
         if kind == "ngram":
             return Speculator(NgramDrafter(parse_shape("chain:5"), shortest=1))
         if kind == "eagle":
-            return speculator(shape, self._drafter(), self.model.decoder)
+            return speculator(asked(shape, self._drafter()), self.model.decoder)
         truths = [(prompt, out) for (prompt, _), out in zip(self.cases, self.plain, strict=True)]
         return Speculator(Oracle(parse_shape(shape), truths))
 
