@@ -18,7 +18,7 @@ from alula.bench.workloads import Workload
 from alula.engine.core import Engine, LaunchRecord
 from alula.engine.outputs import RequestOutput
 from alula.engine.settings import Settings
-from alula.engine.speculator import speculator
+from alula.engine.speculator import asked, speculator
 from alula.errors import UsageError
 from alula.models.load import LoadedModel
 from alula.models.progress import Progress, silent
@@ -105,7 +105,7 @@ def _contender(
     model: LoadedModel, option: str, drafter: Path | None, settings: Settings
 ) -> Contender:
     used = None if option in (_OFF, "chain:0", "ngram") else drafter
-    chosen = speculator(option, used, model.decoder)
+    chosen = speculator(asked(option, used), model.decoder)
     contender = Contender(_name(option, used), Engine(model, settings, chosen), [])
     contender.engine.observers.append(contender.launches.append)
     return contender

@@ -52,12 +52,11 @@ class KVPool:
         """[pages, kv_heads, page_size, d] of one layer."""
         return self._store[layer, 1]
 
-    def clear_behind(self, spans: Plan) -> None:
-        """Zero the lanes behind each chain's last key, in all layers; they hold nothing."""
+    def clear_unwritten(self, spans: Plan) -> None:
+        """Zero the lanes that attention reads though they hold no key, in all layers."""
         for span in spans:
-            if span.unwritten is not None:
-                page, lane = span.unwritten
-                self._store[:, :, page, :, lane:] = 0
+            for page, lanes in span.unwritten:
+                self._store[:, :, page, :, lanes] = 0
 
     def move(self, source: Tensor, target: Tensor) -> None:
         """Copy slots `source` [M] to slots `target` [M] in all layers.

@@ -76,7 +76,7 @@ class Engine:
         self.max_length = size.max_length
         self._vocab_size = min(shape.vocab_size, model.tokenizer.vocab_size)
         self._speculator = speculator
-        self._pages = PageAllocator(size.pages, settings.page_size)
+        self._pages = PageAllocator(size.pages, settings.page_size, reuse=settings.prefix_cache)
         self.scheduler = Scheduler(
             self._pages,
             max_sequences=settings.max_sequences,
@@ -143,24 +143,40 @@ class Engine:
         """End a request at once; its samples get the reason `abort`."""
         for answer in request.answers:
             self.scheduler.abort(answer.sequence.id)
+            self._speculator.forget(answer.sequence.id)
             self._by_sequence.pop(answer.sequence.id, None)
             self._speculator.forget(answer.sequence.id)
         self._requests.pop(request.id, None)
+        request.unfinished = 0
 
     def step(self) -> list[Event]:
-        """Run one launch; returns what it brought forth."""
+        """Run one launch; returns what it brought forth.
+
+        Where it fails, its requests are aborted and the error goes on.
+        """
         step = self.scheduler.next()
         if step is None:
             return []
-        self._prepare(step)
-        started = time.perf_counter()
-        emitted = self._runner.run(step, self._speculator.depth(step))
-        seconds = time.perf_counter() - started
+        try:
+            self._prepare(step)
+            started = time.perf_counter()
+            emitted = self._runner.run(step, self._speculator.depth(step))
+            seconds = time.perf_counter() - started
+        except BaseException:
+            self._give_up(step)
+            raise
         finals = [chunk.sequence for chunk in step.chunks if chunk.final]
         pairs = list(zip([*step.rounds, *finals], emitted, strict=True))
         self._observe(step, emitted, seconds)
         self.scheduler.commit(step, {sequence.id: part.tokens for sequence, part in pairs})
         return [event for sequence, part in pairs if (event := self._take(sequence, part))]
+
+    def _give_up(self, step: Step) -> None:
+        """End the requests of a launch that failed or was interrupted; the others can go on."""
+        for sequence in (*step.rounds, *(chunk.sequence for chunk in step.chunks)):
+            if sequence.id in self._by_sequence:
+                self.abort(self._by_sequence[sequence.id][0])
+        self.scheduler.commit(step, {})
 
     def _prepare(self, step: Step) -> None:
         """Write what is new of the sequences into their lines on the device."""

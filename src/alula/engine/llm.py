@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
+from operator import index
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from alula.engine.core import Engine, Request
+from alula.engine.core import Engine, Event, Request
 from alula.engine.outputs import Delta, RequestOutput
 from alula.engine.settings import Settings
+from alula.engine.speculator import asked
 from alula.engine.speculator import speculator as make_speculator
 from alula.errors import UsageError
 from alula.models.load import load
@@ -45,15 +49,17 @@ class LLM:
         """Load `model`: a folder, a .gguf file, a Hugging Face id or a built-in name.
 
         `speculation`: off, ngram, auto, chain:K or tree:DEPTHxWIDTH:NODES; `drafter`: the folder
-        of an EAGLE-3 drafter. `sizes` are the fields of `Settings`.
+        of an EAGLE-3 drafter. `sizes` are the fields of `Settings`. What can be refused without
+        the model is refused before it is loaded.
         """
         settings = _with_sizes(settings or Settings(), sizes)
+        wish = asked(speculation, None if drafter is None else Path(drafter))
         self.model = load(
             model, device=device_named(device), dtype=dtype, progress=progress or silent
         )
-        path = None if drafter is None else Path(drafter)
-        self.speculator = make_speculator(speculation, path, self.model.decoder)
+        self.speculator = make_speculator(wish, self.model.decoder)
         self.engine = Engine(self.model, settings, self.speculator)
+        self._unread: dict[str, deque[Event]] = {}
 
     @property
     def notes(self) -> list[str]:
@@ -95,32 +101,43 @@ class LLM:
         Leaving the loop early aborts the request.
         """
         single: Any = self._chat_prompt(prompt) if _is_conversation(prompt) else prompt
-        (request,) = self._add([single], [sampling_params or SamplingParams()])
-        try:
-            while request.unfinished:
-                for event in self.engine.step():
-                    if event.request_id == request.id:
-                        yield event.delta
-        finally:
-            self.engine.abort(request)
+        requests = self._add([single], [sampling_params or SamplingParams()])
+        with closing(self._follow(requests)) as events:
+            for _, event in events:
+                yield event.delta
 
     def _run(
         self, batch: list[Prompt], params: list[SamplingParams], on_delta: Watcher | None
     ) -> list[RequestOutput]:
         requests = self._add(batch, params)
-        by_id = {request.id: request for request in requests}
         done: dict[str, RequestOutput] = {}
+        with closing(self._follow(requests)) as events:
+            for request, event in events:
+                if on_delta is not None:
+                    on_delta(request, event.delta)
+                if event.output is not None:
+                    done[request.id] = event.output
+        return [done[request.id] for request in requests]
+
+    def _follow(self, requests: list[Request]) -> Generator[tuple[Request, Event]]:
+        """All that happens to these requests until their end, which leaving early brings at once.
+
+        A launch serves every request there is; what happens to another reader's is kept for him.
+        """
+        unread = {request.id: deque[Event]() for request in requests}
+        self._unread |= unread
         try:
-            while len(done) < len(requests):
+            while any(request.unfinished or unread[request.id] for request in requests):
+                for request in requests:
+                    while unread[request.id]:
+                        yield request, unread[request.id].popleft()
                 for event in self.engine.step():
-                    if on_delta is not None and event.request_id in by_id:
-                        on_delta(by_id[event.request_id], event.delta)
-                    if event.output is not None:
-                        done[event.request_id] = event.output
+                    if event.request_id in self._unread:
+                        self._unread[event.request_id].append(event)
         finally:
             for request in requests:
                 self.engine.abort(request)
-        return [done[request.id] for request in requests]
+                del self._unread[request.id]
 
     def _add(self, batch: list[Prompt], params: list[SamplingParams]) -> list[Request]:
         """Queue all or none."""
@@ -146,7 +163,7 @@ class LLM:
                     'give text, a list of ids, or {"prompt_token_ids": ids}',
                 )
             prompt = prompt["prompt_token_ids"]
-        return [int(token) for token in prompt], None
+        return [_token_id(token) for token in prompt], None
 
     def _chat_prompt(self, messages: Any) -> Prompt:
         template = self.model.chat_template
@@ -170,6 +187,17 @@ def _with_sizes(settings: Settings, sizes: dict[str, Any]) -> Settings:
             "leave it out, or use one of these",
         )
     return replace(settings, **sizes)
+
+
+def _token_id(token: Any) -> int:
+    try:
+        return index(token)
+    except TypeError:
+        raise UsageError(
+            f"a prompt holds {token!r} among its token ids",
+            "a token id is a whole number",
+            "give text, or what the model's tokenizer made of it",
+        ) from None
 
 
 def _is_conversation(prompt: Any) -> bool:

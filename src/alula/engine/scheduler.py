@@ -93,7 +93,7 @@ class Scheduler:
         """Queue a new sequence. Raises what `Limits.admit` raises."""
         require(sequence.id not in self._unfinished, f"sequence {sequence.id} is added twice")
         self._limits.admit(sequence, self._pages)
-        self._pages.index.extend(sequence.digests, sequence.token_ids)
+        self._pages.digest(sequence.digests, sequence.token_ids)
         self._unfinished[sequence.id] = sequence
         self._waiting.append(sequence)
 
@@ -240,7 +240,7 @@ class Scheduler:
         sequence.token_ids.extend(tokens)
         within = len(sequence.token_ids) <= self._limits.length(sequence)
         require(within, f"sequence {sequence.id} grew past its limit")
-        self._pages.index.extend(sequence.digests, sequence.token_ids)
+        self._pages.digest(sequence.digests, sequence.token_ids)
         full = range(first, sequence.computed // size)
         self._pages.publish(sequence.digests, sequence.pages, full, drafter=self._drafter)
 

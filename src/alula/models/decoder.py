@@ -78,7 +78,7 @@ class Decoder:
         """
         cos, sin = rotary_table(self._frequencies, rows.positions, self._rotary_scale)
         spans = plan(rows, pool.page_size, self._heads)
-        pool.clear_behind(spans)
+        pool.clear_unwritten(spans)
         launch = Launch(cos, sin, places(rows.slots, pool.page_size), spans, pool)
         x = self.embed(ids)
         tapped = {}

@@ -110,7 +110,7 @@ class Eagle3:
         k, v = linear(pairs.inputs, self._kv).chunk(2, dim=-1)
         heads = (len(slots), self.config.kv_heads, self.config.head_dim)
         k = rotate(k.reshape(heads), *self._rotation(pairs.positions))
-        pool.clear_behind(spans)
+        pool.clear_unwritten(spans)
         at = places(slots, pool.page_size)
         write_kv(pool.keys(0), pool.values(0), k, v.reshape(heads), at)
 
