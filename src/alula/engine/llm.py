@@ -97,10 +97,8 @@ class LLM:
         single: Any = self._chat_prompt(prompt) if _is_conversation(prompt) else prompt
         (request,) = self._add([single], [sampling_params or SamplingParams()])
         try:
-            while request.unfinished:
-                for event in self.engine.step():
-                    if event.request_id == request.id:
-                        yield event.delta
+            for event in self.engine.follow([request]):
+                yield event.delta
         finally:
             self.engine.abort(request)
 
@@ -111,12 +109,11 @@ class LLM:
         by_id = {request.id: request for request in requests}
         done: dict[str, RequestOutput] = {}
         try:
-            while len(done) < len(requests):
-                for event in self.engine.step():
-                    if on_delta is not None and event.request_id in by_id:
-                        on_delta(by_id[event.request_id], event.delta)
-                    if event.output is not None:
-                        done[event.request_id] = event.output
+            for event in self.engine.follow(requests):
+                if on_delta is not None:
+                    on_delta(by_id[event.request_id], event.delta)
+                if event.output is not None:
+                    done[event.request_id] = event.output
         finally:
             for request in requests:
                 self.engine.abort(request)

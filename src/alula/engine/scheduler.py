@@ -59,11 +59,13 @@ class Scheduler:
         max_length: int,
         chunk_rows: int,
         drafter: bool = False,
+        prefix_cache: bool = True,
     ) -> None:
         """`round_rows` is 1 + draft nodes, `max_length` counts tokens of prompt and output.
 
         `drafter` says whether launches write the drafter's keys; then only pages that have them
-        are reused. Raises UsageError where the budget cannot hold a round of every line.
+        are reused, and none at all without `prefix_cache`. Raises UsageError where the budget
+        cannot hold a round of every line.
         """
         if row_budget < max_sequences * round_rows or chunk_rows < 1:
             raise UsageError(
@@ -77,6 +79,7 @@ class Scheduler:
         self._limits = Limits(max_length, round_rows)
         self._chunk_rows = chunk_rows
         self._drafter = drafter
+        self._prefix_cache = prefix_cache
         self._max_sequences = max_sequences
         self._lines = list(range(max_sequences))
         self._unfinished: dict[int, Sequence] = {}
@@ -173,7 +176,8 @@ class Scheduler:
         once, so that only rounds ever grow and a prompt is not given up half-way.
         """
         known = len(sequence.token_ids)
-        reusable = sequence.digests[: (known - 1) // self._pages.page_size]
+        full = (known - 1) // self._pages.page_size if self._prefix_cache else 0
+        reusable = sequence.digests[:full]
         cached = self._pages.index.lookup(reusable, drafter=self._drafter)
         if self._is_promised(reusable[len(cached) :], len(cached)):
             return False
@@ -214,6 +218,17 @@ class Scheduler:
             self._commit_round(sequence, emitted.get(sequence.id, ()))
         for sequence in [s for s in self._running if s.status is Status.FINISHED]:
             self._vacate(sequence)
+
+    def abandon(self) -> None:
+        """Give up a launch that failed. What it wrote is not trusted: all running sequences start
+        over from the tokens that are known.
+        """
+        self._flight = None
+        for sequence in reversed(tuple(self._running)):
+            if sequence.status is Status.FINISHED:
+                self._vacate(sequence)
+            else:
+                self._preempt(sequence)
 
     def _commit_chunk(self, part: Chunk, tokens: abc.Sequence[int]) -> None:
         sequence = part.sequence
