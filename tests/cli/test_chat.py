@@ -86,13 +86,21 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
 
-    def wait_for(self, text: str, seconds: float = 60) -> None:
-        """Read until `text` appears behind what was waited for before."""
+    def wait_for(
+        self, text: str, *, seconds: float = 60, press: signal.Signals | None = None
+    ) -> None:
+        """Read until `text` appears behind what was waited for before.
+
+        `press` is sent once a second meanwhile: a prompt shows a moment before the line editor
+        listens, and what arrives in between is lost.
+        """
         fresh, end = b"", time.monotonic() + seconds
         while not fresh or text.encode() not in fresh:
             assert time.monotonic() < end, (text, self.seen, fresh)
-            if select.select([self._ours], [], [], 0.1)[0]:
+            if select.select([self._ours], [], [], 1.0)[0]:
                 fresh += os.read(self._ours, 4096)
+            elif press is not None:
+                self.alula.send_signal(press)
         self.seen += fresh.decode("utf-8", "replace")
 
     def close(self) -> int:
@@ -110,9 +118,7 @@ def test_ctrl_c_ends_the_answer_and_then_only_the_line(process: Process, tiny_mo
     terminal.alula.send_signal(signal.SIGINT)
     terminal.wait_for("stopped")
     terminal.wait_for("› ")
-    time.sleep(0.5)  # the prompt shows a moment before the line editor listens
-    terminal.alula.send_signal(signal.SIGINT)
-    terminal.wait_for("Ctrl-D or /exit leaves")
+    terminal.wait_for("Ctrl-D or /exit leaves", press=signal.SIGINT)
     terminal.type("/exit\n")
     assert terminal.close() == 0
     assert "Traceback" not in terminal.seen
