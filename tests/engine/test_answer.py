@@ -60,13 +60,9 @@ class Writer:
 def finish(
     engine: Engine, prompt: list[int], params: SamplingParams
 ) -> tuple[CompletionOutput, list[Delta]]:
-    engine.add(prompt, params)
-    deltas = []
-    while True:
-        for event in engine.step():
-            deltas.append(event.delta)
-            if event.output is not None:
-                return event.output.outputs[0], deltas
+    events = list(engine.follow([engine.add(prompt, params)]))
+    assert events[-1].output is not None
+    return events[-1].output.outputs[0], [event.delta for event in events]
 
 
 @pytest.fixture(scope="module")

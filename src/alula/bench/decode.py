@@ -121,10 +121,9 @@ def _name(option: str, drafter: Path | None) -> str:
 def _answer(contender: Contender, prompt: list[int], max_tokens: int) -> RequestOutput:
     engine = contender.engine
     request = engine.add(prompt, SamplingParams(temperature=0.0, max_tokens=max_tokens))
-    while True:
-        for event in engine.step():
-            if event.request_id == request.id and event.output is not None:
-                return event.output
+    *_, last = engine.follow([request])
+    assert last.output is not None
+    return last.output
 
 
 def _run(kind: str, prompt: int, repeat: int, contender: Contender, output: RequestOutput) -> Run:

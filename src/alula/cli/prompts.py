@@ -88,6 +88,8 @@ def _parse(line: str, where: str) -> Prompt:
     except json.JSONDecodeError as error:
         why = f"not valid JSON: {error.msg} at column {error.colno}"
         raise _misunderstood(where, why) from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, deep nesting
+        raise _misunderstood(where, str(error)) from error
     if not isinstance(value, dict) or set(value) not in ({"prompt"}, {"messages"}):
         raise _misunderstood(where, f"{_keys(value)} instead of exactly prompt or messages")
     if "messages" in value:

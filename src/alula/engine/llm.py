@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import index
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 
 import torch
 
-from alula.engine.core import Engine, Event, Request
+from alula.engine.core import Engine, Request
 from alula.engine.outputs import Delta, RequestOutput
 from alula.engine.settings import Settings
 from alula.engine.speculator import asked
@@ -59,7 +57,6 @@ class LLM:
         )
         self.speculator = make_speculator(wish, self.model.decoder)
         self.engine = Engine(self.model, settings, self.speculator)
-        self._unread: dict[str, deque[Event]] = {}
 
     @property
     def notes(self) -> list[str]:
@@ -101,43 +98,29 @@ class LLM:
         Leaving the loop early aborts the request.
         """
         single: Any = self._chat_prompt(prompt) if _is_conversation(prompt) else prompt
-        requests = self._add([single], [sampling_params or SamplingParams()])
-        with closing(self._follow(requests)) as events:
-            for _, event in events:
+        (request,) = self._add([single], [sampling_params or SamplingParams()])
+        try:
+            for event in self.engine.follow([request]):
                 yield event.delta
+        finally:
+            self.engine.abort(request)
 
     def _run(
         self, batch: list[Prompt], params: list[SamplingParams], on_delta: Watcher | None
     ) -> list[RequestOutput]:
         requests = self._add(batch, params)
+        by_id = {request.id: request for request in requests}
         done: dict[str, RequestOutput] = {}
-        with closing(self._follow(requests)) as events:
-            for request, event in events:
-                if on_delta is not None:
-                    on_delta(request, event.delta)
-                if event.output is not None:
-                    done[request.id] = event.output
-        return [done[request.id] for request in requests]
-
-    def _follow(self, requests: list[Request]) -> Generator[tuple[Request, Event]]:
-        """All that happens to these requests until their end, which leaving early brings at once.
-
-        A launch serves every request there is; what happens to another reader's is kept for him.
-        """
-        unread = {request.id: deque[Event]() for request in requests}
-        self._unread |= unread
         try:
-            while any(request.unfinished or unread[request.id] for request in requests):
-                for request in requests:
-                    while unread[request.id]:
-                        yield request, unread[request.id].popleft()
-                for event in self.engine.step():
-                    if event.request_id in self._unread:
-                        self._unread[event.request_id].append(event)
+            for event in self.engine.follow(requests):
+                if on_delta is not None:
+                    on_delta(by_id[event.request_id], event.delta)
+                if event.output is not None:
+                    done[event.request_id] = event.output
         finally:
             for request in requests:
                 self.engine.abort(request)
-                del self._unread[request.id]
+        return [done[request.id] for request in requests]
 
     def _add(self, batch: list[Prompt], params: list[SamplingParams]) -> list[Request]:
         """Queue all or none."""

@@ -215,6 +215,17 @@ class Scheduler:
         for sequence in [s for s in self._running if s.status is Status.FINISHED]:
             self._vacate(sequence)
 
+    def abandon(self) -> None:
+        """Give up a launch that failed. What it wrote is not trusted: all running sequences start
+        over from the tokens that are known.
+        """
+        self._flight = None
+        for sequence in reversed(tuple(self._running)):
+            if sequence.status is Status.FINISHED:
+                self._vacate(sequence)
+            else:
+                self._preempt(sequence)
+
     def _commit_chunk(self, part: Chunk, tokens: abc.Sequence[int]) -> None:
         sequence = part.sequence
         if sequence.status is Status.FINISHED:
