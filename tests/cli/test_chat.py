@@ -65,6 +65,22 @@ def test_a_model_without_template_cannot_chat(alula: Alula, plain_model: Path) -
     assert "chat template" in err
 
 
+def test_what_is_no_utf8_is_named_as_such(process: Process, tiny_model: Path) -> None:
+    command, env = process
+    done = subprocess.run(
+        [*command, "chat", str(tiny_model), *QUICK],
+        env=env | {"PYTHONIOENCODING": "utf-8:surrogateescape"},
+        input=b"a\xff\n",
+        capture_output=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.decode().splitlines()[-3:] == [
+        "error: standard input is not valid UTF-8",
+        "  why: invalid start byte at byte 1",
+        "  fix: save the text as UTF-8",
+    ]
+
+
 class Terminal:
     """A terminal with alula in it."""
 
@@ -82,18 +98,20 @@ class Terminal:
         )
         os.close(theirs)
         self.seen = ""
+        self._fresh = b""
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
 
     def wait_for(self, text: str, seconds: float = 60) -> None:
         """Read until `text` appears behind what was waited for before."""
-        fresh, end = b"", time.monotonic() + seconds
-        while not fresh or text.encode() not in fresh:
-            assert time.monotonic() < end, (text, self.seen, fresh)
+        end = time.monotonic() + seconds
+        while not self._fresh or text.encode() not in self._fresh:
+            assert time.monotonic() < end, (text, self.seen, self._fresh)
             if select.select([self._ours], [], [], 0.1)[0]:
-                fresh += os.read(self._ours, 4096)
-        self.seen += fresh.decode("utf-8", "replace")
+                self._fresh += os.read(self._ours, 4096)
+        before, found, self._fresh = self._fresh.partition(text.encode() or self._fresh)
+        self.seen += (before + found).decode("utf-8", "replace")
 
     def close(self) -> int:
         code = self.alula.wait(timeout=30)

@@ -80,6 +80,15 @@ class Engine:
             bytes_per_token=decoder.cache_bytes_per_token,
             device=device,
         )
+        pool = KVPool(
+            layers=shape.layers,
+            pages=size.pages,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            page_size=settings.page_size,
+            dtype=decoder.cache_dtype,
+            device=device,
+        )
         self.model = model
         self.max_length = size.max_length
         self._vocab_size = min(shape.vocab_size, model.tokenizer.vocab_size)
@@ -94,15 +103,6 @@ class Engine:
             chunk_rows=settings.chunk_rows,
             drafter=speculator.keeps_keys,
             prefix_cache=settings.prefix_cache,
-        )
-        pool = KVPool(
-            layers=shape.layers,
-            pages=size.pages,
-            kv_heads=shape.kv_heads,
-            head_dim=shape.head_dim,
-            page_size=settings.page_size,
-            dtype=decoder.cache_dtype,
-            device=device,
         )
         reach = size.max_length + 2 * round_rows + 1
         lines = Lines(

@@ -10,6 +10,8 @@ import torch
 from alula.errors import UsageError
 
 _LARGEST_DEFAULT = 16384
+_LARGEST = 2**40
+_MOST_SEQUENCES = 1024
 _SHARE_OF_FREE_MEMORY = {"cpu": 0.25, "cuda": 0.8}
 
 
@@ -34,11 +36,12 @@ class Settings:
     """Reuse the keys of prompts that begin alike."""
 
     def __post_init__(self) -> None:
-        for name in ("max_sequences", "chunk_rows", "page_size"):
-            _at_least(name, getattr(self, name), 1)
+        _whole("max_sequences", self.max_sequences, 1, _MOST_SEQUENCES)
+        for name in ("chunk_rows", "page_size"):
+            _whole(name, getattr(self, name), 1)
         for name in ("max_length", "cache_tokens"):
             if getattr(self, name) is not None:
-                _at_least(name, getattr(self, name), 2)
+                _whole(name, getattr(self, name), 2)
 
 
 @dataclass(frozen=True)
@@ -98,10 +101,10 @@ def _free_bytes(device: torch.device) -> float:
     return share * psutil.virtual_memory().available
 
 
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
+def _whole(name: str, value: object, least: int, most: int = _LARGEST) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise UsageError(
-            f"{name} cannot be {value}",
-            f"it must be a whole number of at least {least}",
-            f"give {name} a larger value, or leave it out",
+            f"{name} cannot be {value!r}",
+            f"it must be a whole number from {least} to {most}",
+            f"give {name} a value it allows, or leave it out",
         )
