@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from alula.engine.lines import Lines
-from alula.errors import UsageError
+from alula.errors import ModelError, UsageError
 from alula.models.decoder import Decoder
 from alula.speculation.tree import NO_DRAFT, TreeShape, parse_shape
 
@@ -60,42 +60,62 @@ class Speculator:
         """A sequence has ended."""
 
 
-def speculator(option: str, drafter: Path | None, decoder: Decoder) -> Speculator:
-    """Build what `option` asks for: off, ngram, auto, chain:K or tree:DEPTHxWIDTH:NODES.
+def asked_shape(option: str, drafter: Path | None) -> TreeShape:
+    """The most that `option` (off, ngram, auto, chain:K, tree:DEPTHxWIDTH:NODES) drafts.
 
-    Raises UsageError for an option that is not understood or does not fit the drafter, ModelError
-    for a drafter that does not fit the target.
+    No model is needed to tell. Raises UsageError for an option that is not understood or does not
+    go with the drafter, ModelError where there is no drafter.
     """
-    if drafter is not None and option in ("off", "chain:0", "ngram"):
-        raise UsageError(
-            f"--speculation {option} has no use for a drafter",
-            f"--drafter {drafter} would be ignored",
-            "leave --drafter out, or use auto, chain:K or tree:DEPTHxWIDTH:NODES",
-        )
-    if option in ("off", "chain:0"):
-        return Speculator()
-    if option == "auto":
-        return _automatic(drafter, decoder)
-    shape = NGRAM_CHAIN if option == "ngram" else parse_shape(option)
     if drafter is not None:
-        return Speculator(_eagle3(shape, drafter, decoder), f"EAGLE-3 from {drafter}, {shape}")
-    if not shape.is_chain:
+        if option in ("off", "chain:0", "ngram"):
+            raise UsageError(
+                f"--speculation {option} has no use for a drafter",
+                f"--drafter {drafter} would be ignored",
+                "leave --drafter out, or use auto, chain:K or tree:DEPTHxWIDTH:NODES",
+            )
+        if not drafter.is_dir():
+            raise ModelError(
+                f"{drafter} is no drafter",
+                "there is no such folder",
+                "name the folder of an EAGLE-3 drafter",
+            )
+    if option == "off":
+        return NO_DRAFT
+    if option in ("ngram", "auto"):
+        return NGRAM_CHAIN if drafter is None else EAGLE_CHAIN
+    shape = parse_shape(option)
+    if drafter is None and not shape.is_chain:
         raise UsageError(
             f"--speculation {option} needs a drafter",
             "prompt lookup finds one continuation, a chain; trees come from an EAGLE-3 drafter",
             "give --drafter PATH, or use chain:K, ngram or auto",
         )
+    return shape
+
+
+def speculator(option: str, drafter: Path | None, decoder: Decoder) -> Speculator:
+    """Build what `option` asks for.
+
+    Raises what `asked_shape` raises, and ModelError for a drafter that does not fit the target.
+    """
+    shape = asked_shape(option, drafter)
+    if shape.depth == 0:
+        return Speculator()
+    if option == "auto":
+        return _automatic(shape, drafter, decoder)
+    if drafter is not None:
+        return Speculator(_eagle3(shape, drafter, decoder), f"EAGLE-3 from {drafter}, {shape}")
     return Speculator(_ngram(shape), f"prompt lookup, {shape}")
 
 
-def _automatic(folder: Path | None, decoder: Decoder) -> Speculator:
+def _automatic(shape: TreeShape, folder: Path | None, decoder: Decoder) -> Speculator:
     from alula.engine.automatic import AutomaticSpeculator, measure_rows
 
     cost = measure_rows(decoder)
     if folder is not None:
-        drafter, what = _eagle3(EAGLE_CHAIN, folder, decoder), f"EAGLE-3 from {folder}"
+        drafter, what = _eagle3(shape, folder, decoder), f"EAGLE-3 from {folder}"
     else:
-        drafter, what = _ngram(NGRAM_CHAIN), "prompt lookup"
+        drafter, what = _ngram(shape), "prompt lookup"
     return AutomaticSpeculator(drafter, cost, what)
 
 
