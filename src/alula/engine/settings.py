@@ -18,6 +18,8 @@ _LEAST = {
     "page_size": 16,  # where attention begins to be exact (`ops.attention`)
 }
 _LEFT_TO_THE_MACHINE = ("max_length", "cache_tokens")
+_LARGEST = 2**40
+_MOST_SEQUENCES = 1024
 _SHARE_OF_FREE_MEMORY = {"cpu": 0.25, "cuda": 0.8}
 
 
@@ -45,7 +47,8 @@ class Settings:
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None or name not in _LEFT_TO_THE_MACHINE:
-                _whole(name, value, least)
+                most = _MOST_SEQUENCES if name == "max_sequences" else _LARGEST
+                _whole(name, value, least, most)
 
 
 @dataclass(frozen=True)
@@ -105,10 +108,10 @@ def _free_bytes(device: torch.device) -> float:
     return share * psutil.virtual_memory().available
 
 
-def _whole(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+def _whole(name: str, value: object, least: int, most: int = _LARGEST) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise UsageError(
             f"{name} cannot be {value!r}",
-            f"it must be a whole number of at least {least}",
+            f"it must be a whole number from {least} to {most}",
             f"give {name} a value it allows, or leave it out",
         )
