@@ -75,11 +75,8 @@ def test_smollm2_answers_alike_in_a_batch_with_a_cold_and_a_warm_cache(
 
 
 @pytest.mark.parametrize("words", ["off", *SHAPES])
-@pytest.mark.parametrize("rows", [13, 64])
-def test_smollm2_answers_alike_whatever_the_prefill_chunks(
-    wide: Bench, words: str, rows: int
-) -> None:
-    made = engine(wide.model, wide.speculator(words), chunk_rows=rows)
+def test_smollm2_answers_alike_whatever_the_prefill_chunks(wide: Bench, words: str) -> None:
+    made = engine(wide.model, wide.speculator(words), chunk_rows=13)
     assert answers(made, wide.cases[::7], together=True) == wide.plain[::7]
 
 
