@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -146,8 +147,11 @@ class Bench:
     def __init__(self, model: LoadedModel, cases: list[Case], folder: Path) -> None:
         self.model = model
         self.cases = cases
-        self.plain = answers(engine(model), self.cases, together=False)
         self._folder = folder
+
+    @cached_property
+    def plain(self) -> list[list[int]]:
+        return answers(engine(self.model), self.cases, together=False)
 
     def speculator(self, words: str) -> Speculator:
         """`off`, `ngram`, or a kind of drafter and its shape."""
