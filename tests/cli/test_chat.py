@@ -65,6 +65,22 @@ def test_a_model_without_template_cannot_chat(alula: Alula, plain_model: Path) -
     assert "chat template" in err
 
 
+def test_what_is_no_utf8_is_named_as_such(process: Process, tiny_model: Path) -> None:
+    command, env = process
+    done = subprocess.run(
+        [*command, "chat", str(tiny_model), *QUICK],
+        env=env | {"PYTHONIOENCODING": "utf-8:surrogateescape"},
+        input=b"a\xff\n",
+        capture_output=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.decode().splitlines()[-3:] == [
+        "error: standard input is not valid UTF-8",
+        "  why: invalid start byte at byte 1",
+        "  fix: save the text as UTF-8",
+    ]
+
+
 class Terminal:
     """A terminal with alula in it."""
 
@@ -82,6 +98,7 @@ class Terminal:
         )
         os.close(theirs)
         self.seen = ""
+        self._fresh = b""
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
@@ -94,14 +111,15 @@ class Terminal:
         `press` is sent once a second meanwhile: a prompt shows a moment before the line editor
         listens, and what arrives in between is lost.
         """
-        fresh, end = b"", time.monotonic() + seconds
-        while not fresh or text.encode() not in fresh:
-            assert time.monotonic() < end, (text, self.seen, fresh)
+        end = time.monotonic() + seconds
+        while not self._fresh or text.encode() not in self._fresh:
+            assert time.monotonic() < end, (text, self.seen, self._fresh)
             if select.select([self._ours], [], [], 1.0)[0]:
-                fresh += os.read(self._ours, 4096)
+                self._fresh += os.read(self._ours, 4096)
             elif press is not None:
                 self.alula.send_signal(press)
-        self.seen += fresh.decode("utf-8", "replace")
+        before, found, self._fresh = self._fresh.partition(text.encode() or self._fresh)
+        self.seen += (before + found).decode("utf-8", "replace")
 
     def close(self) -> int:
         code = self.alula.wait(timeout=30)

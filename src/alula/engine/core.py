@@ -80,6 +80,15 @@ class Engine:
             bytes_per_token=decoder.cache_bytes_per_token,
             device=device,
         )
+        pool = KVPool(
+            layers=shape.layers,
+            pages=size.pages,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            page_size=settings.page_size,
+            dtype=decoder.cache_dtype,
+            device=device,
+        )
         self.model = model
         self.max_length = size.max_length
         self._vocab_size = min(shape.vocab_size, model.tokenizer.vocab_size)
@@ -93,15 +102,6 @@ class Engine:
             max_length=size.max_length,
             chunk_rows=settings.chunk_rows,
             drafter=speculator.keeps_keys,
-        )
-        pool = KVPool(
-            layers=shape.layers,
-            pages=size.pages,
-            kv_heads=shape.kv_heads,
-            head_dim=shape.head_dim,
-            page_size=settings.page_size,
-            dtype=decoder.cache_dtype,
-            device=device,
         )
         reach = size.max_length + 2 * round_rows + 1
         lines = Lines(
