@@ -43,6 +43,12 @@ class Plan:
     def __post_init__(self) -> None:
         for name in ("max_tokens", "repeats"):
             _at_least_one(name, getattr(self, name))
+        for option in self.shapes:
+            asked(option, self.used_drafter(option))
+
+    def used_drafter(self, option: str) -> Path | None:
+        """The drafter where `option` needs one."""
+        return None if option in (_OFF, "chain:0", "ngram") else self.drafter
 
     @property
     def shapes(self) -> list[str]:
@@ -98,15 +104,14 @@ def chat_ids(model: LoadedModel, prompt: str) -> list[int]:
 
 def _contenders(model: LoadedModel, plan: Plan, longest: int) -> list[Contender]:
     settings = Settings(max_sequences=1, max_length=longest + plan.max_tokens)
-    return [_contender(model, shape, plan.drafter, settings) for shape in plan.shapes]
+    return [_contender(model, shape, plan.used_drafter(shape), settings) for shape in plan.shapes]
 
 
 def _contender(
     model: LoadedModel, option: str, drafter: Path | None, settings: Settings
 ) -> Contender:
-    used = None if option in (_OFF, "chain:0", "ngram") else drafter
-    chosen = speculator(asked(option, used), model.decoder)
-    contender = Contender(_name(option, used), Engine(model, settings, chosen), [])
+    chosen = speculator(asked(option, drafter), model.decoder)
+    contender = Contender(_name(option, drafter), Engine(model, settings, chosen), [])
     contender.engine.observers.append(contender.launches.append)
     return contender
 

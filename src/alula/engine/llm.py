@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,8 @@ class LLM:
         on_delta: Watcher | None = None,
     ) -> list[RequestOutput]:
         """Answer conversations: one list of {"role", "content"} messages, or several."""
-        many = messages if messages and not isinstance(messages[0], Mapping) else [messages]
+        alone = not messages or isinstance(messages, Mapping) or isinstance(messages[0], Mapping)
+        many = [messages] if alone else messages
         batch: list[Prompt] = [self._chat_prompt(conversation) for conversation in many]
         return self._run(batch, _params_for(batch, sampling_params), on_delta)
 
@@ -146,7 +148,7 @@ class LLM:
                     'give text, a list of ids, or {"prompt_token_ids": ids}',
                 )
             prompt = prompt["prompt_token_ids"]
-        return [_token_id(token) for token in prompt], None
+        return _token_ids(prompt), None
 
     def _chat_prompt(self, messages: Any) -> Prompt:
         template = self.model.chat_template
@@ -187,10 +189,24 @@ def _is_conversation(prompt: Any) -> bool:
     return not isinstance(prompt, str | Mapping) and bool(prompt) and isinstance(prompt[0], Mapping)
 
 
+def _token_ids(prompt: Any) -> list[int]:
+    try:
+        tokens = None if isinstance(prompt, str | bytes) else list(prompt)
+    except TypeError:
+        tokens = None
+    if tokens is None:
+        raise UsageError(
+            f"a prompt of type {type(prompt).__name__} is not understood",
+            "a prompt is text, or token ids that are whole numbers",
+            'give text, a list of ids, or {"prompt_token_ids": ids}',
+        )
+    return [_token_id(token) for token in tokens]
+
+
 def _as_batch(prompts: Any) -> list[Prompt]:
-    if isinstance(prompts, str | Mapping) or (prompts and isinstance(prompts[0], int)):
-        return [prompts]
-    return list(prompts)
+    several = not isinstance(prompts, str | bytes | Mapping) and isinstance(prompts, Iterable)
+    batch = list(prompts) if several else [prompts]
+    return [batch] if batch and isinstance(batch[0], Integral) and several else batch
 
 
 def _params_for(
@@ -198,6 +214,12 @@ def _params_for(
 ) -> list[SamplingParams]:
     if given is None or isinstance(given, SamplingParams):
         return [given or SamplingParams()] * len(batch)
+    if not isinstance(given, Sequence) or not all(isinstance(p, SamplingParams) for p in given):
+        raise UsageError(
+            "the sampling parameters are not understood",
+            f"they are a {type(given).__name__}, not SamplingParams or a list of them",
+            "give a single SamplingParams or a list as long as the prompts",
+        )
     if len(given) != len(batch):
         raise UsageError(
             f"{len(given)} sampling parameters for {len(batch)} prompts",
