@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from alula import __version__
 from alula.cli import main
+from alula.cli.session import opening
 from running import Alula, Process
 
 
@@ -152,3 +155,11 @@ def test_remarks_may_have_nowhere_to_go(process: Process) -> None:
     command, env = process
     shell = ["sh", "-c", '"$@" 2>&-', "sh", *command, "nonsense"]
     assert subprocess.run(shell, env=env).returncode == 2
+
+
+def test_ctrl_c_while_torch_is_imported_is_heard_afterwards() -> None:
+    with pytest.raises(KeyboardInterrupt), opening("a model"):
+        with suppress(KeyboardInterrupt):  # as an import does
+            signal.raise_signal(signal.SIGINT)
+        imported = True
+    assert imported
