@@ -40,6 +40,7 @@ def sized(settings: Settings, *, positions: int = 2048, round_rows: int = 9) -> 
         ("max_length", "99", 2),
         ("chunk_rows", True, 1),
         ("page_size", None, 16),
+        ("max_sequences", 10**9, 1),
     ],
 )
 def test_a_size_that_cannot_be_is_named(name: str, value: Any, least: int) -> None:

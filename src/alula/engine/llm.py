@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -179,16 +180,16 @@ def _is_conversation(prompt: Any) -> bool:
 
 def _token_ids(prompt: Any) -> list[int]:
     try:
-        ids = [] if isinstance(prompt, str | bytes) else list(prompt)
+        tokens = None if isinstance(prompt, str | bytes) else list(prompt)
     except TypeError:
-        ids = [None]
-    if isinstance(prompt, str | bytes) or not all(isinstance(token, Integral) for token in ids):
+        tokens = None
+    if tokens is None:
         raise UsageError(
             f"a prompt of type {type(prompt).__name__} is not understood",
             "a prompt is text, or token ids that are whole numbers",
             'give text, a list of ids, or {"prompt_token_ids": ids}',
         )
-    return [int(token) for token in ids]
+    return [_token_id(token) for token in tokens]
 
 
 def _as_batch(prompts: Any) -> list[Prompt]:
@@ -222,3 +223,14 @@ def device_named(name: str) -> str:
     if name != "auto":
         return name
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _token_id(token: Any) -> int:
+    try:
+        return index(token)
+    except TypeError:
+        raise UsageError(
+            f"a prompt holds {token!r} among its token ids",
+            "a token id is a whole number",
+            "give text, or what the model's tokenizer made of it",
+        ) from None

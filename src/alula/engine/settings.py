@@ -10,16 +10,15 @@ import torch
 from alula.errors import UsageError
 
 _LARGEST_DEFAULT = 16384
-_LEAST = {
-    "max_sequences": 1,
-    "max_length": 2,
-    "cache_tokens": 2,
-    "chunk_rows": 1,
-    "page_size": 16,  # where attention begins to be exact (`ops.attention`)
+_LARGEST = 2**40
+_BOUNDS = {
+    "max_sequences": (1, 1024),
+    "max_length": (2, _LARGEST),
+    "cache_tokens": (2, _LARGEST),
+    "chunk_rows": (1, _LARGEST),
+    "page_size": (16, _LARGEST),  # from where on attention is exact (`ops.attention`)
 }
 _LEFT_TO_THE_MACHINE = ("max_length", "cache_tokens")
-_LARGEST = 2**40
-_MOST_SEQUENCES = 1024
 _SHARE_OF_FREE_MEMORY = {"cpu": 0.25, "cuda": 0.8}
 
 
@@ -44,10 +43,9 @@ class Settings:
     """Reuse the keys of prompts that begin alike."""
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
+        for name, (least, most) in _BOUNDS.items():
             value = getattr(self, name)
             if value is not None or name not in _LEFT_TO_THE_MACHINE:
-                most = _MOST_SEQUENCES if name == "max_sequences" else _LARGEST
                 _whole(name, value, least, most)
 
 
@@ -108,8 +106,8 @@ def _free_bytes(device: torch.device) -> float:
     return share * psutil.virtual_memory().available
 
 
-def _whole(name: str, value: object, least: int, most: int = _LARGEST) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+def _whole(name: str, value: object, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise UsageError(
             f"{name} cannot be {value!r}",
             f"it must be a whole number from {least} to {most}",
