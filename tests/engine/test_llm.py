@@ -85,7 +85,7 @@ def test_no_prompts_give_no_outputs(llm: LLM) -> None:
         ("x" * 256, GREEDY, "a prompt of 256 tokens"),
         ([5, 259], GREEDY, "the prompt holds token 259"),
         ([5, -1], GREEDY, "the prompt holds token -1"),
-        ([5, 1.5], GREEDY, "is not understood"),
+        ([5, 1.5], GREEDY, "a prompt holds 1.5"),
         ([5, "6"], GREEDY, "a prompt holds '6'"),
         ("a", SamplingParams(stop_token_ids=[259]), "stop_token_ids holds token 259"),
         ("a", SamplingParams(logit_bias={300: 1.0}), "logit_bias holds token 300"),
