@@ -108,6 +108,7 @@ def sight(rows: Rows, row: int, window: int | None = None, page: int = PAGE) -> 
 
 def pools(rows: Rows, kv_heads: int, d: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Random keys and values where any row sees one, NaN in all other slots."""
+    device, rows = rows.slots.device, to(rows, torch.device("cpu"))
     pages = rows.page_table.numel()
     seen = torch.cat([sight(rows, row) for row in range(len(rows.slots))])
     made = []
@@ -116,7 +117,7 @@ def pools(rows: Rows, kv_heads: int, d: int, dtype: torch.dtype) -> tuple[Tensor
         store = torch.full((pages, kv_heads, PAGE, d), torch.nan)
         noise = torch.randn(store.shape, generator=generator)
         store[seen // PAGE, :, seen % PAGE] = noise[seen // PAGE, :, seen % PAGE]
-        made.append(store.to(rows.slots.device, dtype))
+        made.append(store.to(device, dtype))
     return made[0], made[1]
 
 

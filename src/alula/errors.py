@@ -26,6 +26,10 @@ class UsageError(AlulaError):
     exit_code = 2
 
 
+class LengthError(UsageError):
+    """A prompt that leaves no room for an answer."""
+
+
 class ModelError(AlulaError):
     """A model or a drafter that is missing, damaged, foreign or does not fit."""
 

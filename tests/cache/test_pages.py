@@ -137,3 +137,15 @@ def test_check_sees_a_page_freed_twice_a_page_lost_and_a_hole():
     reversed_order._evictable.move_to_end(1)
     with pytest.raises(AssertionError, match="page 0 would be evicted before its child 1"):
         reversed_order.check([])
+
+
+def test_without_reuse_no_page_is_found_again_or_kept():
+    pages = PageAllocator(4, 2, reuse=False)
+    digests: list[bytes] = []
+    pages.digest(digests, [1, 2, 3, 4])
+    held = pages.open(2, [])
+    assert held is not None
+    pages.publish(digests, held, range(2), drafter=False)
+    pages.release(held)
+    assert (digests, pages.free, pages.evictable, len(pages.index)) == ([], 4, 0, 0)
+    pages.check([])

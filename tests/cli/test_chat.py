@@ -65,6 +65,22 @@ def test_a_model_without_template_cannot_chat(alula: Alula, plain_model: Path) -
     assert "chat template" in err
 
 
+def test_what_is_no_utf8_is_named_as_such(process: Process, tiny_model: Path) -> None:
+    command, env = process
+    done = subprocess.run(
+        [*command, "chat", str(tiny_model), *QUICK],
+        env=env | {"PYTHONIOENCODING": "utf-8:surrogateescape"},
+        input=b"a\xff\n",
+        capture_output=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.decode().splitlines()[-3:] == [
+        "error: standard input is not valid UTF-8",
+        "  why: invalid start byte at byte 1",
+        "  fix: save the text as UTF-8",
+    ]
+
+
 class Terminal:
     """A terminal with alula in it."""
 
@@ -82,18 +98,28 @@ class Terminal:
         )
         os.close(theirs)
         self.seen = ""
+        self._fresh = b""
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
 
-    def wait_for(self, text: str, seconds: float = 60) -> None:
-        """Read until `text` appears behind what was waited for before."""
-        fresh, end = b"", time.monotonic() + seconds
-        while not fresh or text.encode() not in fresh:
-            assert time.monotonic() < end, (text, self.seen, fresh)
-            if select.select([self._ours], [], [], 0.1)[0]:
-                fresh += os.read(self._ours, 4096)
-        self.seen += fresh.decode("utf-8", "replace")
+    def wait_for(
+        self, text: str, *, seconds: float = 60, press: signal.Signals | None = None
+    ) -> None:
+        """Read until `text` appears behind what was waited for before.
+
+        `press` is sent once a second meanwhile: a prompt shows a moment before the line editor
+        listens, and what arrives in between is lost.
+        """
+        end = time.monotonic() + seconds
+        while not self._fresh or text.encode() not in self._fresh:
+            assert time.monotonic() < end, (text, self.seen, self._fresh)
+            if select.select([self._ours], [], [], 1.0)[0]:
+                self._fresh += os.read(self._ours, 4096)
+            elif press is not None:
+                self.alula.send_signal(press)
+        before, found, self._fresh = self._fresh.partition(text.encode() or self._fresh)
+        self.seen += (before + found).decode("utf-8", "replace")
 
     def close(self) -> int:
         code = self.alula.wait(timeout=30)
@@ -110,9 +136,7 @@ def test_ctrl_c_ends_the_answer_and_then_only_the_line(process: Process, tiny_mo
     terminal.alula.send_signal(signal.SIGINT)
     terminal.wait_for("stopped")
     terminal.wait_for("› ")
-    time.sleep(0.5)  # the prompt shows a moment before the line editor listens
-    terminal.alula.send_signal(signal.SIGINT)
-    terminal.wait_for("Ctrl-D or /exit leaves")
+    terminal.wait_for("Ctrl-D or /exit leaves", press=signal.SIGINT)
     terminal.type("/exit\n")
     assert terminal.close() == 0
     assert "Traceback" not in terminal.seen

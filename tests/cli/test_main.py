@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from alula import __version__
 from alula.cli import main
+from alula.cli.session import opening
 from running import Alula, Process
 
 
@@ -50,6 +53,9 @@ def test_version(alula: Alula) -> None:
         (["generate", "--prompt", "a", "--max-tokens", "0"], "max_tokens"),
         (["generate", "--prompt", "a", "--logprobs", "1"], "--logprobs needs --json"),
         (["generate", "--prompt", "a", "--cache-tokens", "-1"], "cache_tokens"),
+        (["generate", "--prompt", "a", "--max-sequences", "1000000000"], "max_sequences"),
+        (["generate", "--prompt", "a", "--n", "1000000000"], "n cannot be 1000000000"),
+        (["generate", "--prompt", "a", "--stop", "\udcff"], "stop"),
         (["bench", "decode", "--kinds", "poems"], "poems"),
         (["bench", "decode", "--kinds", "chat,"], "chat,"),
         (["bench", "decode", "--repeats", "0"], "repeats"),
@@ -122,3 +128,38 @@ def test_a_reader_that_leaves_ends_it_quietly(process: Process) -> None:
     with alula.stderr:
         assert alula.stderr.read() == b""
     assert alula.wait() == main._BROKEN_PIPE
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["generate", "--prompt", "a", "--json"]])
+@pytest.mark.parametrize("to", [">/dev/full", ">&-"])
+def test_an_answer_that_cannot_be_written_is_an_error(
+    to: str, arguments: list[str], process: Process, tiny_model: Path
+) -> None:
+    command, env = process
+    where = [*arguments[:1], str(tiny_model), *arguments[1:]] if arguments[1:] else arguments
+    shell = ["sh", "-c", f'"$@" {to}', "sh", *command, *where]
+    done = subprocess.run(shell, env=env, capture_output=True, text=True)
+    assert done.returncode == 6
+    lines_of_error(done.stderr)
+
+
+def test_a_closed_standard_input_is_an_empty_one(process: Process) -> None:
+    command, env = process
+    shell = ["sh", "-c", '"$@" <&-', "sh", *command, "generate", "--prompt", "-"]
+    done = subprocess.run(shell, env=env, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "standard input is empty" in lines_of_error(done.stderr)[0]
+
+
+def test_remarks_may_have_nowhere_to_go(process: Process) -> None:
+    command, env = process
+    shell = ["sh", "-c", '"$@" 2>&-', "sh", *command, "nonsense"]
+    assert subprocess.run(shell, env=env).returncode == 2
+
+
+def test_ctrl_c_while_torch_is_imported_is_heard_afterwards() -> None:
+    with pytest.raises(KeyboardInterrupt), opening("a model"):
+        with suppress(KeyboardInterrupt):  # as an import does
+            signal.raise_signal(signal.SIGINT)
+        imported = True
+    assert imported

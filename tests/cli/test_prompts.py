@@ -52,6 +52,8 @@ def test_json_lines_keep_every_character(prompts: list[str]) -> None:
         ("a.jsonl", b'{"prompt": "a", "seed": 1}\n', "it has prompt, seed"),
         ("a.jsonl", b'{"prompt": 3}\n', "prompt is 3"),
         ("a.jsonl", b'{"prompt": "  "}\n', "line 1 is empty"),
+        ("a.jsonl", b'{"prompt": ' + b"[" * 100_000, "line 1 is not understood: maximum recursion"),
+        ("a.jsonl", b'{"prompt": ' + b"1" * 5000 + b"}", "line 1 is not understood: Exceeds"),
         ("a.jsonl", b'{"messages": []}\n', "not empty"),
         ("a.jsonl", b'{"messages": [{"role": "user"}]}\n', "message 1"),
         ("a.jsonl", b'{"messages": [{"role": "user", "content": 1}]}\n', "message 1"),

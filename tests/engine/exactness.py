@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
 
 import torch
 
 from alula.engine.core import Engine
 from alula.engine.settings import Settings
-from alula.engine.speculator import Speculator
+from alula.engine.speculator import Speculator, asked, speculator
 from alula.models.load import LoadedModel
 from alula.sampling.params import SamplingParams
 from alula.speculation.drafter import DraftContext, Drafter
-from alula.speculation.tree import DraftTree, TreeShape
+from alula.speculation.eagle3_checkpoint import random_checkpoint, save
+from alula.speculation.ngram import NgramDrafter
+from alula.speculation.tree import DraftTree, TreeShape, parse_shape
 
 Case = tuple[list[int], SamplingParams]
 
@@ -66,6 +70,17 @@ def answers(engine: Engine, cases: Iterable[Case], *, together: bool) -> list[li
             engine.scheduler.check()
         found += [request.answers[0].sequence.output_ids for request in requests]
     return found
+
+
+def answers_under_pressure(engine: Engine, cases: Iterable[Case]) -> tuple[list[list[int]], int]:
+    """The token ids of each request, all at once, and how often one gave way for another."""
+    requests = [engine.add(prompt, params) for prompt, params in cases]
+    while engine.has_work:
+        engine.step()
+        engine.scheduler.check()
+    sequences = [request.answers[0].sequence for request in requests]
+    preemptions = sum(sequence.preemptions for sequence in sequences)
+    return [sequence.output_ids for sequence in sequences], preemptions
 
 
 class Oracle(Drafter):
@@ -125,3 +140,41 @@ class Oracle(Drafter):
                 break
             parent = first + siblings.index(right)
         return nodes
+
+
+class Bench:
+    """A model, the requests, and what plain decoding alone answers to each."""
+
+    def __init__(self, model: LoadedModel, cases: list[Case], folder: Path) -> None:
+        self.model = model
+        self.cases = cases
+        self._folder = folder
+
+    @cached_property
+    def plain(self) -> list[list[int]]:
+        return answers(engine(self.model), self.cases, together=False)
+
+    def speculator(self, words: str) -> Speculator:
+        """`off`, `ngram`, or a kind of drafter and its shape."""
+        kind, _, shape = words.partition(" ")
+        if kind == "off":
+            return Speculator()
+        if kind == "ngram":
+            return Speculator(NgramDrafter(parse_shape("chain:5"), shortest=1))
+        if kind == "eagle":
+            return speculator(asked(shape, self._drafter()), self.model.decoder)
+        truths = [(prompt, out) for (prompt, _), out in zip(self.cases, self.plain, strict=True)]
+        return Speculator(Oracle(parse_shape(shape), truths))
+
+    def _drafter(self) -> Path:
+        shape, folder = self.model.decoder.shape, self._folder / "drafter"
+        if not folder.exists():
+            checkpoint = random_checkpoint(
+                hidden_size=shape.hidden_size,
+                vocab_size=shape.vocab_size,
+                layers=shape.layers,
+                heads=shape.heads,
+                kv_heads=shape.kv_heads,
+            )
+            save(checkpoint, folder)
+        return folder

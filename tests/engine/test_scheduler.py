@@ -19,7 +19,9 @@ def sequence(number: int, prompt: list[int], max_tokens: int = 64) -> Sequence:
     return Sequence(number, prompt, Params(max_tokens), key=number)
 
 
-def scheduler(pages: int = 64, page_size: int = 4, **changes: int) -> Scheduler:
+def scheduler(
+    pages: int = 64, page_size: int = 4, *, reuse: bool = True, **changes: int
+) -> Scheduler:
     settings = {
         "max_sequences": 4,
         "row_budget": 16,
@@ -27,7 +29,7 @@ def scheduler(pages: int = 64, page_size: int = 4, **changes: int) -> Scheduler:
         "max_length": 128,
         "chunk_rows": 16,
     }
-    return Scheduler(PageAllocator(pages, page_size), **(settings | changes))
+    return Scheduler(PageAllocator(pages, page_size, reuse=reuse), **(settings | changes))
 
 
 def launch(scheduler: Scheduler, tokens: int = 1) -> Step:
@@ -138,6 +140,18 @@ def test_the_second_sample_of_a_prompt_shares_the_pages_of_the_first():
     assert spans(launch(engine)) == [(2, 8, 10), (3, 8, 10)]
     assert samples[0].pages[:2] == samples[1].pages[:2] == samples[2].pages[:2]
     assert [s.prefix_tokens for s in samples] == [0, 8, 8]
+
+
+def test_without_reuse_samples_wait_for_no_page_and_find_none():
+    engine = scheduler(row_budget=64, chunk_rows=64, reuse=False)
+    samples = [sequence(n, list(range(10))) for n in (1, 2)]
+    for one in samples:
+        engine.add(one)
+    assert spans(launch(engine)) == [(1, 0, 10), (2, 0, 10)]
+    engine.abort(1)
+    engine.abort(2)
+    engine.add(sequence(3, list(range(10))))
+    assert spans(launch(engine)) == [(3, 0, 10)]
 
 
 def test_samples_of_a_prompt_shorter_than_a_page_start_together():

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 
 from alula.bench.random_weights import SMOLLM2, random_decoder
 from alula.models.decoder import Decoder
+
+# They are about Triton's kernels.
+collect_ignore_glob = [] if find_spec("triton") else ["test_*"]
 
 
 @pytest.fixture(scope="session")

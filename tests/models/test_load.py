@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from alula.errors import MachineError, ResourceError, UsageError
+from alula.errors import MachineError, ModelError, ResourceError, UsageError
 from alula.models import dequantised, precision
 from alula.models import load as loading
 from alula.models.gguf_file import GgufWeights
@@ -184,6 +185,20 @@ def test_an_unknown_device_is_refused(device: str, folder: Path) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_damaged_number_of_layers_is_refused_at_once(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 2**31 - 1}))
+    with pytest.raises(ModelError, match="2147483647 layers"):
+        load(str(folder))
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer_config.json"])
+def test_a_file_that_nests_without_end_is_refused(name: str, folder: Path) -> None:
+    (folder / name).write_text("[" * 100_000)
+    with pytest.raises(ModelError, match=name):
+        load(str(folder))
+
+
 def test_a_missing_gpu_is_the_machines_fault(folder: Path) -> None:
     with pytest.raises(MachineError, match="CUDA"):
         load(str(folder), device="cuda")

@@ -147,3 +147,34 @@ def test_contradicting_sizes_are_refused() -> None:
         decoder_shape(dict(CONFIG, num_key_value_heads=5))
     with pytest.raises(ModelError, match="two halves"):
         decoder_shape(dict(CONFIG, head_dim=63))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"quantization_config": 4}, "quantization_config"),
+        ({"layer_types": 4}, "layer_types"),
+        ({"layer_types": [4]}, "layer_types"),
+        ({"max_position_embeddings": 2**31}, "max_position_embeddings"),
+        ({"num_hidden_layers": 10**30}, "num_hidden_layers"),
+        ({"rms_norm_eps": 10**400}, "rms_norm_eps"),
+        ({"rms_norm_eps": float("inf")}, "rms_norm_eps"),
+        ({"rope_theta": 1.0}, "rotary base"),
+        ({"rope_scaling": None, "rope_theta": 0.5}, "rotary base"),
+    ],
+)
+def test_nonsense_is_refused_by_name(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(ModelError) as refused:
+        decoder_shape(CONFIG | change)
+    assert named in f"{refused.value.what} {refused.value.why}"
+
+
+@pytest.mark.parametrize("first", [28, "x", None])
+def test_a_sliding_window_counts_unless_it_begins_behind_the_layers(first: object) -> None:
+    config = dict(CONFIG, model_type="qwen2", sliding_window=64, use_sliding_window=True)
+    config["max_window_layers"] = first
+    if first == 28:
+        assert decoder_shape(config).layers == 16
+    else:
+        with pytest.raises(ModelError, match="sliding_window"):
+            decoder_shape(config)

@@ -166,10 +166,34 @@ def test_files_that_are_missing_or_damaged_are_named(saved, tmp_path):
     with pytest.raises(ModelError, match=r"config\.json"):
         load(tmp_path / "nowhere")
     (saved / "model.safetensors").write_bytes(b"damaged")
-    with pytest.raises(ModelError, match=r"model\.safetensors cannot be read"):
+    with pytest.raises(ModelError, match=r"model\.safetensors is damaged"):
         load(saved)
     (saved / "config.json").write_text("{")
     with pytest.raises(ModelError, match=r"config\.json cannot be read"):
+        load(saved)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "{}",
+        '{"weight_map": []}',
+        '{"weight_map": {"a": 3}}',
+        '{"weight_map": {"a": "b"}}',
+        "[" * 99999,
+    ],
+)
+def test_a_damaged_index_is_refused(saved, index):
+    (saved / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(ModelError, match=r"index\.json"):
+        load(saved)
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"PK\x03\x04" * 9, b"\x80\x02K\x01."])
+def test_a_damaged_pickle_is_refused(saved, content):
+    (saved / "model.safetensors").unlink()
+    (saved / "pytorch_model.bin").write_bytes(content)
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin"):
         load(saved)
 
 

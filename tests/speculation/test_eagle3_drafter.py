@@ -21,8 +21,8 @@ class _Recorder(Eagle3):
         super().__init__(*args, **settings)
         self.outputs: list[Output] = []
 
-    def forward(self, pairs, spans, pool):
-        self.outputs.append(super().forward(pairs, spans, pool))
+    def forward(self, pairs, plan, pool):
+        self.outputs.append(super().forward(pairs, plan, pool))
         return self.outputs[-1]
 
 

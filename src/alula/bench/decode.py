@@ -18,7 +18,7 @@ from alula.bench.workloads import Workload
 from alula.engine.core import Engine, LaunchRecord
 from alula.engine.outputs import RequestOutput
 from alula.engine.settings import Settings
-from alula.engine.speculator import speculator
+from alula.engine.speculator import asked, speculator
 from alula.errors import UsageError
 from alula.models.load import LoadedModel
 from alula.models.progress import Progress, silent
@@ -43,6 +43,12 @@ class Plan:
     def __post_init__(self) -> None:
         for name in ("max_tokens", "repeats"):
             _at_least_one(name, getattr(self, name))
+        for option in self.shapes:
+            asked(option, self.used_drafter(option))
+
+    def used_drafter(self, option: str) -> Path | None:
+        """The drafter where `option` needs one."""
+        return None if option in (_OFF, "chain:0", "ngram") else self.drafter
 
     @property
     def shapes(self) -> list[str]:
@@ -98,15 +104,14 @@ def chat_ids(model: LoadedModel, prompt: str) -> list[int]:
 
 def _contenders(model: LoadedModel, plan: Plan, longest: int) -> list[Contender]:
     settings = Settings(max_sequences=1, max_length=longest + plan.max_tokens)
-    return [_contender(model, shape, plan.drafter, settings) for shape in plan.shapes]
+    return [_contender(model, shape, plan.used_drafter(shape), settings) for shape in plan.shapes]
 
 
 def _contender(
     model: LoadedModel, option: str, drafter: Path | None, settings: Settings
 ) -> Contender:
-    used = None if option in (_OFF, "chain:0", "ngram") else drafter
-    chosen = speculator(option, used, model.decoder)
-    contender = Contender(_name(option, used), Engine(model, settings, chosen), [])
+    chosen = speculator(asked(option, drafter), model.decoder)
+    contender = Contender(_name(option, drafter), Engine(model, settings, chosen), [])
     contender.engine.observers.append(contender.launches.append)
     return contender
 
@@ -121,10 +126,9 @@ def _name(option: str, drafter: Path | None) -> str:
 def _answer(contender: Contender, prompt: list[int], max_tokens: int) -> RequestOutput:
     engine = contender.engine
     request = engine.add(prompt, SamplingParams(temperature=0.0, max_tokens=max_tokens))
-    while True:
-        for event in engine.step():
-            if event.request_id == request.id and event.output is not None:
-                return event.output
+    *_, last = engine.follow([request])
+    assert last.output is not None
+    return last.output
 
 
 def _run(kind: str, prompt: int, repeat: int, contender: Contender, output: RequestOutput) -> Run:

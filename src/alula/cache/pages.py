@@ -32,12 +32,16 @@ class PageAllocator:
     - evictable: held by nobody, but its prefix is in the index. The least recently released
       goes first, and of one chain the child before its parent.
 
-    The lowest free page goes first, so that a sequence's pages tend to be neighbours.
+    The lowest free page goes first, so that a sequence's pages tend to be neighbours. Without
+    `reuse` no page has a digest, so that none is ever found again or evictable.
     """
 
-    def __init__(self, count: int, page_size: int, *, salt: bytes = b"") -> None:
+    def __init__(
+        self, count: int, page_size: int, *, salt: bytes = b"", reuse: bool = True
+    ) -> None:
         self.count = count
         self.page_size = page_size
+        self.reuse = reuse
         self.index = PrefixIndex(page_size, salt)
         self.statistics = CacheStatistics()
         self._free = list(range(count))
@@ -99,6 +103,11 @@ class PageAllocator:
         self._references[page] = 1
         return page
 
+    def digest(self, digests: list[bytes], token_ids: Sequence[int]) -> None:
+        """Append to `digests` those of the full pages that `token_ids` has grown since."""
+        if self.reuse:
+            self.index.extend(digests, token_ids)
+
     def publish(
         self, digests: Sequence[bytes], pages: Sequence[int], full: range, *, drafter: bool
     ) -> None:
@@ -106,7 +115,7 @@ class PageAllocator:
 
         They must be committed to the last slot: nobody may write to them any more.
         """
-        for number in full:
+        for number in full if self.reuse else ():
             if not self.index.add(digests, pages, number, drafter):
                 break
 

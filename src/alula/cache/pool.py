@@ -53,9 +53,9 @@ class KVPool:
         return self._store[layer, 1]
 
     def clear_unwritten(self, plan: Plan) -> None:
-        """Zero the lanes that `plan` reads although they hold nothing, in all layers."""
-        for page, lane in plan.unwritten:
-            self._store[:, :, page, :, lane:] = 0
+        """Zero the lanes that `plan` reads though they hold no key, in all layers."""
+        for page, lanes in plan.unwritten:
+            self._store[:, :, page, :, lanes] = 0
 
     def move(self, source: Tensor, target: Tensor) -> None:
         """Copy slots `source` [M] to slots `target` [M] in all layers.

@@ -13,7 +13,7 @@ from alula.bench.compare import Comparison, compare, verdict
 from alula.bench.workloads import WORKLOADS, select
 from alula.cli import options
 from alula.cli.console import print_dim, print_help_alone, print_json, print_text, progress_bar
-from alula.cli.session import load_model
+from alula.cli.session import load_model, opening
 from alula.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ def decode(
 
     Greedy, one answer at a time, a warm-up left out. Exits with 1 where the tokens differ.
     """
-    from alula.bench.decode import Plan, measure, use_threads
+    with opening(model):
+        from alula.bench.decode import Plan, measure, use_threads
 
     plan = Plan(
         workloads=select(_split(kinds), prompts_per_kind),

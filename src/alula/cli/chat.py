@@ -14,8 +14,9 @@ from alula.cli import options
 from alula.cli.answers import summary
 from alula.cli.console import print_dim, print_error
 from alula.cli.interrupt import interruptible
+from alula.cli.prompts import checked
 from alula.cli.session import open_llm
-from alula.errors import AlulaError, ResourceError, UsageError
+from alula.errors import AlulaError, LengthError, ResourceError, UsageError
 from alula.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
@@ -113,8 +114,8 @@ class Conversation:
         shown: list[str] = []
         try:
             output = self._answer(shown)
-        except UsageError as error:
-            raise UsageError(error.what, error.why, _GO_ON) from error
+        except LengthError as error:
+            raise LengthError(error.what, error.why, _GO_ON) from error
         finally:
             self._remember("".join(shown))
         if output is None:
@@ -172,7 +173,7 @@ def _talk(conversation: Conversation, lines: Iterator[str], interactive: bool = 
         if text == "/exit":
             return
         try:
-            _take(conversation, text)
+            _take(conversation, checked(text, "standard input"))
         except AlulaError as error:
             if not interactive:
                 raise

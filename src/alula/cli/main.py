@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from io import TextIOWrapper
 from typing import Annotated, NoReturn
@@ -18,7 +19,7 @@ from typer.main import get_command
 from alula import __version__
 from alula.cli import bench, chat, demo, generate
 from alula.cli.console import print_error, print_error_json, print_help_alone
-from alula.errors import AlulaError, UsageError
+from alula.errors import AlulaError, MachineError, UsageError
 
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 _BROKEN_PIPE = 141  # 128 + SIGPIPE
@@ -58,11 +59,14 @@ def _root(
 
 def main() -> NoReturn:
     """Run the command line of this process."""
+    _open_closed_streams()
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code; nothing but the code comes back."""
+    if sys.stdout is None:
+        return _report(_no_output(), False, False)
     # Known even where the command line itself is at fault.
     as_json = "--json" in arguments
     invocation = Invocation()
@@ -74,14 +78,15 @@ def run(arguments: list[str]) -> int:
     except AlulaError as error:
         return _report(error, as_json, invocation.debug)
     except BrokenPipeError:
-        # Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _flush_or_let_go()
         return _BROKEN_PIPE
     except SystemExit:
         # Rich has seen the broken pipe first and turned standard output away from it.
         return _BROKEN_PIPE
     except KeyboardInterrupt:
         return _INTERRUPTED
+    except OSError as error:
+        return _report(_refused_by_the_system(error), as_json, invocation.debug)
     except Exception as error:
         return _report(_unexpected(error), as_json, invocation.debug)
 
@@ -119,13 +124,57 @@ def _unexpected(error: Exception) -> AlulaError:
     return unexpected
 
 
+def _refused_by_the_system(error: OSError) -> MachineError:
+    failure = MachineError(
+        "the system did not let alula go on",
+        str(error),
+        "look at what it names: a full disk, a permission, standard output",
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def _no_output() -> MachineError:
+    return MachineError(
+        "there is nowhere to write the answer",
+        "standard output is closed",
+        "leave it open, or send it to a file",
+    )
+
+
 def _report(error: AlulaError, as_json: bool, debug: bool) -> int:
-    if debug:
-        traceback.print_exception(error)
+    with suppress(OSError):  # what is reported may be that nothing can be written
+        if debug:
+            traceback.print_exception(error)
+        print_error(error)
     if as_json:
-        print_error_json(error)
-    print_error(error)
+        with suppress(OSError):
+            print_error_json(error)
+    _flush_or_let_go()
     return error.exit_code
+
+
+def _flush_or_let_go() -> None:
+    """Flush standard output; what it does not take would make Python complain at exit."""
+    if sys.stdout is not None:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_closed_streams() -> None:
+    """Take up descriptors 0 to 2 where they are closed, before a model's file gets their number.
+
+    What is typed is then nothing, and remarks go nowhere; `run` refuses to lose an answer.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number
+    sys.stdin = sys.stdin or open(0, encoding="utf-8")  # noqa: SIM115  lives as long as we do
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def _write_any_character() -> None:

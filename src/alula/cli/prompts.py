@@ -33,12 +33,18 @@ def read(prompt: str | None, file: Path | None) -> list[Prompt]:
     return _file(file)
 
 
+def checked(text: str, where: str) -> str:
+    """Text from the command line or the terminal, where bytes that are no UTF-8 arrive as lone
+    surrogates. Raises UsageError for these.
+    """
+    return _decode(text.encode("utf-8", "surrogateescape"), where)
+
+
 def _argument(prompt: str) -> str:
     if prompt == "-":
         text = _decode(sys.stdin.buffer.read(), "standard input").removesuffix("\n")
     else:
-        # Bytes of an argument that are no UTF-8 arrive as lone surrogates.
-        text = _decode(prompt.encode("utf-8", "surrogateescape"), "--prompt")
+        text = checked(prompt, "--prompt")
     return _not_empty(text, "standard input" if prompt == "-" else "--prompt")
 
 
@@ -88,6 +94,8 @@ def _parse(line: str, where: str) -> Prompt:
     except json.JSONDecodeError as error:
         why = f"not valid JSON: {error.msg} at column {error.colno}"
         raise _misunderstood(where, why) from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, deep nesting
+        raise _misunderstood(where, str(error)) from error
     if not isinstance(value, dict) or set(value) not in ({"prompt"}, {"messages"}):
         raise _misunderstood(where, f"{_keys(value)} instead of exactly prompt or messages")
     if "messages" in value:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alula.cli.console import messages, progress_bar
+from alula.cli.interrupt import interruptible
 
 if TYPE_CHECKING:
     from alula.engine.llm import LLM
@@ -26,7 +27,7 @@ def open_llm(
     cache_tokens: int | None = None,
 ) -> LLM:
     """Load a model behind progress bars. The sizes are refused before anything is loaded."""
-    with _opening(model):
+    with opening(model):
         from alula.engine.llm import LLM
         from alula.engine.settings import Settings
 
@@ -46,7 +47,7 @@ def open_llm(
 
 def load_model(model: str, device: str, dtype: str) -> LoadedModel:
     """Load a model alone, for several engines over it."""
-    with _opening(model):
+    with opening(model):
         from alula.engine.llm import device_named
         from alula.models.load import load
 
@@ -54,7 +55,13 @@ def load_model(model: str, device: str, dtype: str) -> LoadedModel:
 
 
 @contextmanager
-def _opening(model: str) -> Iterator[None]:
-    """Importing torch takes seconds, so something should move."""
-    with messages().status(f"opening {model}"):
+def opening(model: str) -> Iterator[None]:
+    """Importing torch takes seconds, so something should move.
+
+    Ctrl-C is heard afterwards: in the middle of an import torch swallows it, or takes it for an
+    import that failed.
+    """
+    with messages().status(f"opening {model}"), interruptible() as interrupt:
         yield
+    if interrupt.requested:
+        raise KeyboardInterrupt

@@ -17,7 +17,7 @@ class Answer:
     def __init__(self, sequence: Sequence, index: int, tokenizer: Tokenizer) -> None:
         self.sequence = sequence
         self.index = index
-        self._eos_ids = tokenizer.eos_ids
+        self._eos_ids = frozenset() if sequence.params.ignore_eos else tokenizer.eos_ids
         self._detokenizer = Detokenizer(tokenizer, tuple(sequence.params.stop or ()))
         self._logprobs: list[TokenLogprobs] | None = (
             None if sequence.params.logprobs is None else []

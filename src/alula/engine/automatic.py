@@ -51,7 +51,9 @@ class AutomaticSpeculator(Speculator):
         if not sequences:
             return 0
         survivals = [self._survivals.setdefault(s.id, Survival()) for s in sequences]
-        self._choice = self._policy.choose(self._cost, survivals, self.draft_seconds)
+        # The launch about to run verifies what was chosen before it, and is in no book yet.
+        under_way = max(0.0, self._choice.seconds - self._choice.plain_seconds)
+        self._choice = self._policy.choose(self._cost, survivals, self.draft_seconds, under_way)
         return self._choice.depth
 
     def observe(self, record: LaunchRecord, rounds: list[tuple[int, Emitted]]) -> None:

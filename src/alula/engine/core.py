@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,6 +25,15 @@ from alula.sampling.noise import fresh_seed, request_key
 from alula.sampling.params import SamplingParams
 
 
+class Event(NamedTuple):
+    """Something a request's reader wants to know."""
+
+    request_id: str
+    delta: Delta
+    output: RequestOutput | None
+    """Set once the last sample is finished."""
+
+
 @dataclass
 class Request:
     """A prompt and its samples, until the last is finished."""
@@ -36,15 +47,8 @@ class Request:
     arrived: float = field(default_factory=time.perf_counter)
     first_token: float | None = None
     unfinished: int = 0
-
-
-class Event(NamedTuple):
-    """Something a request's reader wants to know."""
-
-    request_id: str
-    delta: Delta
-    output: RequestOutput | None
-    """Set once the last sample is finished."""
+    events: deque[Event] = field(default_factory=deque)
+    """What its reader has not seen yet."""
 
 
 class LaunchRecord(NamedTuple):
@@ -59,7 +63,11 @@ class LaunchRecord(NamedTuple):
 
 
 class Engine:
-    """One model with its cache, its drafter and its scheduler."""
+    """One model with its cache, its drafter and its scheduler.
+
+    Requests may be added, followed and aborted by several readers, threads too: each launch is for
+    all of them, and what it brings waits with the request it belongs to.
+    """
 
     def __init__(self, model: LoadedModel, settings: Settings, speculator: Speculator) -> None:
         shape, decoder = model.decoder.shape, model.decoder
@@ -72,20 +80,6 @@ class Engine:
             bytes_per_token=decoder.cache_bytes_per_token,
             device=device,
         )
-        self.model = model
-        self.max_length = size.max_length
-        self._vocab_size = min(shape.vocab_size, model.tokenizer.vocab_size)
-        self._speculator = speculator
-        self._pages = PageAllocator(size.pages, settings.page_size)
-        self.scheduler = Scheduler(
-            self._pages,
-            max_sequences=settings.max_sequences,
-            row_budget=max(settings.chunk_rows, settings.max_sequences * round_rows),
-            round_rows=round_rows,
-            max_length=size.max_length,
-            chunk_rows=settings.chunk_rows,
-            drafter=speculator.keeps_keys,
-        )
         pool = KVPool(
             layers=shape.layers,
             pages=size.pages,
@@ -94,6 +88,20 @@ class Engine:
             page_size=settings.page_size,
             dtype=decoder.cache_dtype,
             device=device,
+        )
+        self.model = model
+        self.max_length = size.max_length
+        self._vocab_size = min(shape.vocab_size, model.tokenizer.vocab_size)
+        self._speculator = speculator
+        self._pages = PageAllocator(size.pages, settings.page_size, reuse=settings.prefix_cache)
+        self.scheduler = Scheduler(
+            self._pages,
+            max_sequences=settings.max_sequences,
+            row_budget=max(settings.chunk_rows, settings.max_sequences * round_rows),
+            round_rows=round_rows,
+            max_length=size.max_length,
+            chunk_rows=settings.chunk_rows,
+            drafter=speculator.keeps_keys,
         )
         reach = size.max_length + 2 * round_rows + 1
         lines = Lines(
@@ -110,6 +118,7 @@ class Engine:
         self._by_sequence: dict[int, tuple[Request, Answer]] = {}
         self._tables: dict[int, int] = {}
         self._next_id = 0
+        self._lock = threading.RLock()
         self.observers: list[Callable[[LaunchRecord], None]] = []
 
     @property
@@ -123,34 +132,62 @@ class Engine:
         """Queue a request. Raises UsageError for one that the model or the cache cannot take."""
         self._refuse_foreign_ids(prompt_ids, params)
         seed = fresh_seed() if params.seed is None else params.seed
-        request = Request(str(self._next_id), prompt, prompt_ids, params, seed)
-        for index in range(params.n):
-            sequence = Sequence(self._next_id, prompt_ids, params, request_key(seed, index))
-            self._next_id += 1
-            try:
-                self.scheduler.add(sequence)
-            except Exception:
-                self.abort(request)
-                raise
-            answer = Answer(sequence, index, self.model.tokenizer)
-            request.answers.append(answer)
-            request.unfinished += 1
-            self._by_sequence[sequence.id] = (request, answer)
-        self._requests[request.id] = request
+        with self._lock:
+            request = Request(str(self._next_id), prompt, prompt_ids, params, seed)
+            for index in range(params.n):
+                sequence = Sequence(self._next_id, prompt_ids, params, request_key(seed, index))
+                self._next_id += 1
+                try:
+                    self.scheduler.add(sequence)
+                except Exception:
+                    self.abort(request)
+                    raise
+                answer = Answer(sequence, index, self.model.tokenizer)
+                request.answers.append(answer)
+                request.unfinished += 1
+                self._by_sequence[sequence.id] = (request, answer)
+            self._requests[request.id] = request
         return request
 
     def abort(self, request: Request) -> None:
         """End a request at once; its samples get the reason `abort`."""
-        for answer in request.answers:
-            self.scheduler.abort(answer.sequence.id)
-            self._by_sequence.pop(answer.sequence.id, None)
-        self._requests.pop(request.id, None)
+        with self._lock:
+            for answer in request.answers:
+                self.scheduler.abort(answer.sequence.id)
+                self._by_sequence.pop(answer.sequence.id, None)
+                self._speculator.forget(answer.sequence.id)
+            self._requests.pop(request.id, None)
+            request.unfinished = 0
 
-    def step(self) -> list[Event]:
-        """Run one launch; returns what it brought forth."""
+    def follow(self, requests: Collection[Request]) -> Iterator[Event]:
+        """What `requests` bring forth, as it comes, until all are finished or aborted.
+
+        Whoever waits runs the launches, for all requests of the engine.
+        """
+        while any(request.unfinished or request.events for request in requests):
+            with self._lock:
+                if not any(request.events for request in requests):
+                    self.step()
+            for request in requests:
+                while request.events:
+                    yield request.events.popleft()
+
+    def step(self) -> None:
+        """Run one launch; what it brings forth is put into the requests' `events`.
+
+        After an exception, Ctrl-C's too, the engine can go on: nothing of the launch is kept.
+        """
+        with self._lock:
+            try:
+                self._step()
+            except BaseException:
+                self.scheduler.abandon()
+                raise
+
+    def _step(self) -> None:
         step = self.scheduler.next()
         if step is None:
-            return []
+            return
         self._prepare(step)
         started = time.perf_counter()
         emitted = self._runner.run(step, self._speculator.depth(step))
@@ -159,7 +196,8 @@ class Engine:
         pairs = list(zip([*step.rounds, *finals], emitted, strict=True))
         self._observe(step, emitted, seconds)
         self.scheduler.commit(step, {sequence.id: part.tokens for sequence, part in pairs})
-        return [event for sequence, part in pairs if (event := self._take(sequence, part))]
+        for sequence, part in pairs:
+            self._take(sequence, part)
 
     def _prepare(self, step: Step) -> None:
         """Write what is new of the sequences into their lines on the device."""
@@ -193,20 +231,21 @@ class Engine:
         for observer in self.observers:
             observer(record)
 
-    def _take(self, sequence: Sequence, emitted: Emitted) -> Event | None:
+    def _take(self, sequence: Sequence, emitted: Emitted) -> None:
         if sequence.id not in self._by_sequence:
-            return None
+            return
         request, answer = self._by_sequence[sequence.id]
         now = time.perf_counter()
         request.first_token = request.first_token or now
         delta, reason = answer.take(emitted)
-        if reason is None:
-            return Event(request.id, delta, None)
-        self.scheduler.finish(sequence, reason)
-        del self._by_sequence[sequence.id]
-        self._speculator.forget(sequence.id)
-        request.unfinished -= 1
-        return Event(request.id, delta, self._output(request, now))
+        output = None
+        if reason is not None:
+            self.scheduler.finish(sequence, reason)
+            del self._by_sequence[sequence.id]
+            self._speculator.forget(sequence.id)
+            request.unfinished -= 1
+            output = self._output(request, now)
+        request.events.append(Event(request.id, delta, output))
 
     def _output(self, request: Request, now: float) -> RequestOutput | None:
         if request.unfinished:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from alula.cache.pages import PageAllocator
 from alula.engine.request import Sequence
-from alula.errors import ResourceError, UsageError
+from alula.errors import LengthError, ResourceError
 
 
 class Limits(NamedTuple):
@@ -34,12 +34,12 @@ class Limits(NamedTuple):
     def admit(self, sequence: Sequence, pages: PageAllocator) -> None:
         """Refuse a sequence that could not be finished even alone.
 
-        Raises UsageError for a prompt that is empty or leaves no room for an answer, and
+        Raises LengthError for a prompt that is empty or leaves no room for an answer, and
         ResourceError where it may come to need more pages than exist.
         """
         length = len(sequence.prompt_ids)
         if not 0 < length < self.max_length:
-            raise UsageError(
+            raise LengthError(
                 f"a prompt of {length} tokens cannot be answered",
                 f"the context holds {self.max_length} tokens, of which the prompt needs at least "
                 "1 and the answer at least 1",

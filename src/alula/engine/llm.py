@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 from alula.engine.core import Engine, Request
 from alula.engine.outputs import Delta, RequestOutput
 from alula.engine.settings import Settings
+from alula.engine.speculator import asked
 from alula.engine.speculator import speculator as make_speculator
 from alula.errors import UsageError
 from alula.models.load import load
@@ -45,14 +48,15 @@ class LLM:
         """Load `model`: a folder, a .gguf file, a Hugging Face id or a built-in name.
 
         `speculation`: off, ngram, auto, chain:K or tree:DEPTHxWIDTH:NODES; `drafter`: the folder
-        of an EAGLE-3 drafter. `sizes` are the fields of `Settings`.
+        of an EAGLE-3 drafter. `sizes` are the fields of `Settings`. What can be refused without
+        the model is refused before it is loaded.
         """
         settings = _with_sizes(settings or Settings(), sizes)
+        wish = asked(speculation, None if drafter is None else Path(drafter))
         self.model = load(
             model, device=device_named(device), dtype=dtype, progress=progress or silent
         )
-        path = None if drafter is None else Path(drafter)
-        self.speculator = make_speculator(speculation, path, self.model.decoder)
+        self.speculator = make_speculator(wish, self.model.decoder)
         self.engine = Engine(self.model, settings, self.speculator)
 
     @property
@@ -83,7 +87,8 @@ class LLM:
         on_delta: Watcher | None = None,
     ) -> list[RequestOutput]:
         """Answer conversations: one list of {"role", "content"} messages, or several."""
-        many = messages if messages and not isinstance(messages[0], Mapping) else [messages]
+        alone = not messages or isinstance(messages, Mapping) or isinstance(messages[0], Mapping)
+        many = [messages] if alone else messages
         batch: list[Prompt] = [self._chat_prompt(conversation) for conversation in many]
         return self._run(batch, _params_for(batch, sampling_params), on_delta)
 
@@ -97,10 +102,8 @@ class LLM:
         single: Any = self._chat_prompt(prompt) if _is_conversation(prompt) else prompt
         (request,) = self._add([single], [sampling_params or SamplingParams()])
         try:
-            while request.unfinished:
-                for event in self.engine.step():
-                    if event.request_id == request.id:
-                        yield event.delta
+            for event in self.engine.follow([request]):
+                yield event.delta
         finally:
             self.engine.abort(request)
 
@@ -111,12 +114,11 @@ class LLM:
         by_id = {request.id: request for request in requests}
         done: dict[str, RequestOutput] = {}
         try:
-            while len(done) < len(requests):
-                for event in self.engine.step():
-                    if on_delta is not None and event.request_id in by_id:
-                        on_delta(by_id[event.request_id], event.delta)
-                    if event.output is not None:
-                        done[event.request_id] = event.output
+            for event in self.engine.follow(requests):
+                if on_delta is not None:
+                    on_delta(by_id[event.request_id], event.delta)
+                if event.output is not None:
+                    done[event.request_id] = event.output
         finally:
             for request in requests:
                 self.engine.abort(request)
@@ -146,7 +148,7 @@ class LLM:
                     'give text, a list of ids, or {"prompt_token_ids": ids}',
                 )
             prompt = prompt["prompt_token_ids"]
-        return [int(token) for token in prompt], None
+        return _token_ids(prompt), None
 
     def _chat_prompt(self, messages: Any) -> Prompt:
         template = self.model.chat_template
@@ -176,10 +178,24 @@ def _is_conversation(prompt: Any) -> bool:
     return not isinstance(prompt, str | Mapping) and bool(prompt) and isinstance(prompt[0], Mapping)
 
 
+def _token_ids(prompt: Any) -> list[int]:
+    try:
+        tokens = None if isinstance(prompt, str | bytes) else list(prompt)
+    except TypeError:
+        tokens = None
+    if tokens is None:
+        raise UsageError(
+            f"a prompt of type {type(prompt).__name__} is not understood",
+            "a prompt is text, or token ids that are whole numbers",
+            'give text, a list of ids, or {"prompt_token_ids": ids}',
+        )
+    return [_token_id(token) for token in tokens]
+
+
 def _as_batch(prompts: Any) -> list[Prompt]:
-    if isinstance(prompts, str | Mapping) or (prompts and isinstance(prompts[0], int)):
-        return [prompts]
-    return list(prompts)
+    several = not isinstance(prompts, str | bytes | Mapping) and isinstance(prompts, Iterable)
+    batch = list(prompts) if several else [prompts]
+    return [batch] if batch and isinstance(batch[0], Integral) and several else batch
 
 
 def _params_for(
@@ -187,6 +203,12 @@ def _params_for(
 ) -> list[SamplingParams]:
     if given is None or isinstance(given, SamplingParams):
         return [given or SamplingParams()] * len(batch)
+    if not isinstance(given, Sequence) or not all(isinstance(p, SamplingParams) for p in given):
+        raise UsageError(
+            "the sampling parameters are not understood",
+            f"they are a {type(given).__name__}, not SamplingParams or a list of them",
+            "give a single SamplingParams or a list as long as the prompts",
+        )
     if len(given) != len(batch):
         raise UsageError(
             f"{len(given)} sampling parameters for {len(batch)} prompts",
@@ -201,3 +223,14 @@ def device_named(name: str) -> str:
     if name != "auto":
         return name
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _token_id(token: Any) -> int:
+    try:
+        return index(token)
+    except TypeError:
+        raise UsageError(
+            f"a prompt holds {token!r} among its token ids",
+            "a token id is a whole number",
+            "give text, or what the model's tokenizer made of it",
+        ) from None

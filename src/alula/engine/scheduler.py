@@ -93,7 +93,7 @@ class Scheduler:
         """Queue a new sequence. Raises what `Limits.admit` raises."""
         require(sequence.id not in self._unfinished, f"sequence {sequence.id} is added twice")
         self._limits.admit(sequence, self._pages)
-        self._pages.index.extend(sequence.digests, sequence.token_ids)
+        self._pages.digest(sequence.digests, sequence.token_ids)
         self._unfinished[sequence.id] = sequence
         self._waiting.append(sequence)
 
@@ -215,6 +215,17 @@ class Scheduler:
         for sequence in [s for s in self._running if s.status is Status.FINISHED]:
             self._vacate(sequence)
 
+    def abandon(self) -> None:
+        """Give up a launch that failed. What it wrote is not trusted: all running sequences start
+        over from the tokens that are known.
+        """
+        self._flight = None
+        for sequence in reversed(tuple(self._running)):
+            if sequence.status is Status.FINISHED:
+                self._vacate(sequence)
+            else:
+                self._preempt(sequence)
+
     def _commit_chunk(self, part: Chunk, tokens: abc.Sequence[int]) -> None:
         sequence = part.sequence
         if sequence.status is Status.FINISHED:
@@ -240,7 +251,7 @@ class Scheduler:
         sequence.token_ids.extend(tokens)
         within = len(sequence.token_ids) <= self._limits.length(sequence)
         require(within, f"sequence {sequence.id} grew past its limit")
-        self._pages.index.extend(sequence.digests, sequence.token_ids)
+        self._pages.digest(sequence.digests, sequence.token_ids)
         full = range(first, sequence.computed // size)
         self._pages.publish(sequence.digests, sequence.pages, full, drafter=self._drafter)
 

@@ -10,6 +10,15 @@ import torch
 from alula.errors import UsageError
 
 _LARGEST_DEFAULT = 16384
+_LARGEST = 2**40
+_BOUNDS = {
+    "max_sequences": (1, 1024),
+    "max_length": (2, _LARGEST),
+    "cache_tokens": (2, _LARGEST),
+    "chunk_rows": (1, _LARGEST),
+    "page_size": (16, _LARGEST),  # from where on attention is exact (`ops.attention`)
+}
+_LEFT_TO_THE_MACHINE = ("max_length", "cache_tokens")
 _SHARE_OF_FREE_MEMORY = {"cpu": 0.25, "cuda": 0.8}
 
 
@@ -17,7 +26,7 @@ _SHARE_OF_FREE_MEMORY = {"cpu": 0.25, "cuda": 0.8}
 class Settings:
     """What a user may set; None lets the machine decide.
 
-    Raises UsageError for a size below its least.
+    Raises UsageError for a size that is no whole number or below its least.
     """
 
     max_sequences: int = 8
@@ -29,16 +38,15 @@ class Settings:
     chunk_rows: int = 256
     """Prompt tokens computed in one launch at most."""
     page_size: int = 32
-    """Tokens in a page, the grain of prefix reuse."""
+    """Tokens in a page, the grain of prefix reuse; at least 16."""
     prefix_cache: bool = True
     """Reuse the keys of prompts that begin alike."""
 
     def __post_init__(self) -> None:
-        for name in ("max_sequences", "chunk_rows", "page_size"):
-            _at_least(name, getattr(self, name), 1)
-        for name in ("max_length", "cache_tokens"):
-            if getattr(self, name) is not None:
-                _at_least(name, getattr(self, name), 2)
+        for name, (least, most) in _BOUNDS.items():
+            value = getattr(self, name)
+            if value is not None or name not in _LEFT_TO_THE_MACHINE:
+                _whole(name, value, least, most)
 
 
 @dataclass(frozen=True)
@@ -98,10 +106,10 @@ def _free_bytes(device: torch.device) -> float:
     return share * psutil.virtual_memory().available
 
 
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
+def _whole(name: str, value: object, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise UsageError(
-            f"{name} cannot be {value}",
-            f"it must be a whole number of at least {least}",
-            f"give {name} a larger value, or leave it out",
+            f"{name} cannot be {value!r}",
+            f"it must be a whole number from {least} to {most}",
+            f"give {name} a value it allows, or leave it out",
         )

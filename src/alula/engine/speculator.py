@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -18,9 +20,13 @@ if TYPE_CHECKING:
     from alula.engine.runner import Emitted
     from alula.engine.scheduler import Step
     from alula.speculation.drafter import Drafter
+    from alula.speculation.eagle3_checkpoint import Eagle3Checkpoint
 
 NGRAM_CHAIN = TreeShape(depth=8, width=1, nodes=8)
 EAGLE_CHAIN = TreeShape(depth=4, width=1, nodes=4)
+_NAMED: Mapping[str, TreeShape | None] = MappingProxyType(
+    {"off": NO_DRAFT, "ngram": NGRAM_CHAIN, "auto": None}
+)
 
 
 class Speculator:
@@ -60,43 +66,58 @@ class Speculator:
         """A sequence has ended."""
 
 
-def speculator(option: str, drafter: Path | None, decoder: Decoder) -> Speculator:
-    """Build what `option` asks for: off, ngram, auto, chain:K or tree:DEPTHxWIDTH:NODES.
+class Asked(NamedTuple):
+    """What a user asks for, as far as it can be judged without a model."""
 
-    Raises UsageError for an option that is not understood or does not fit the drafter, ModelError
-    for a drafter that does not fit the target.
+    shape: TreeShape | None
+    """None: as deep as pays."""
+    checkpoint: Eagle3Checkpoint | None
+    """None: prompt lookup."""
+    drafter: Path | None
+    """Where the checkpoint is from."""
+
+
+def asked(option: str, drafter: Path | None) -> Asked:
+    """Read an option, off, ngram, auto, chain:K or tree:DEPTHxWIDTH:NODES, and a drafter's folder.
+
+    Raises UsageError for an option that is not understood, lacks a drafter or has no use for one,
+    and ModelError for a drafter that is missing or damaged.
     """
-    if drafter is not None and option in ("off", "chain:0", "ngram"):
+    shape = _NAMED[option] if option in _NAMED else parse_shape(option)
+    if drafter is None:
+        if shape is not None and not shape.is_chain:
+            raise UsageError(
+                f"--speculation {option} needs a drafter",
+                "prompt lookup finds one continuation, a chain; trees come from an EAGLE-3 drafter",
+                "give --drafter PATH, or use chain:K, ngram or auto",
+            )
+        return Asked(shape, None, None)
+    if option == "ngram" or shape == NO_DRAFT:
         raise UsageError(
             f"--speculation {option} has no use for a drafter",
             f"--drafter {drafter} would be ignored",
             "leave --drafter out, or use auto, chain:K or tree:DEPTHxWIDTH:NODES",
         )
-    if option in ("off", "chain:0"):
+    from alula.speculation.eagle3_checkpoint import load
+
+    return Asked(shape, load(drafter), drafter)
+
+
+def speculator(asked: Asked, decoder: Decoder) -> Speculator:
+    """Build what is asked for. Raises ModelError for a drafter that does not fit the target."""
+    if asked.shape == NO_DRAFT:
         return Speculator()
-    if option == "auto":
-        return _automatic(drafter, decoder)
-    shape = NGRAM_CHAIN if option == "ngram" else parse_shape(option)
-    if drafter is not None:
-        return Speculator(_eagle3(shape, drafter, decoder), f"EAGLE-3 from {drafter}, {shape}")
-    if not shape.is_chain:
-        raise UsageError(
-            f"--speculation {option} needs a drafter",
-            "prompt lookup finds one continuation, a chain; trees come from an EAGLE-3 drafter",
-            "give --drafter PATH, or use chain:K, ngram or auto",
-        )
-    return Speculator(_ngram(shape), f"prompt lookup, {shape}")
-
-
-def _automatic(folder: Path | None, decoder: Decoder) -> Speculator:
+    if asked.checkpoint is None:
+        shape, what = asked.shape or NGRAM_CHAIN, "prompt lookup"
+        drafter = _ngram(shape)
+    else:
+        shape, what = asked.shape or EAGLE_CHAIN, f"EAGLE-3 from {asked.drafter}"
+        drafter = _eagle3(shape, asked.checkpoint, decoder)
+    if asked.shape is not None:
+        return Speculator(drafter, f"{what}, {shape}")
     from alula.engine.automatic import AutomaticSpeculator, measure_rows
 
-    cost = measure_rows(decoder)
-    if folder is not None:
-        drafter, what = _eagle3(EAGLE_CHAIN, folder, decoder), f"EAGLE-3 from {folder}"
-    else:
-        drafter, what = _ngram(NGRAM_CHAIN), "prompt lookup"
-    return AutomaticSpeculator(drafter, cost, what)
+    return AutomaticSpeculator(drafter, measure_rows(decoder), what)
 
 
 def _ngram(shape: TreeShape) -> Drafter:
@@ -105,12 +126,11 @@ def _ngram(shape: TreeShape) -> Drafter:
     return NgramDrafter(shape)
 
 
-def _eagle3(shape: TreeShape, folder: Path, decoder: Decoder) -> Drafter:
+def _eagle3(shape: TreeShape, checkpoint: Eagle3Checkpoint, decoder: Decoder) -> Drafter:
     from alula.speculation.eagle3 import Eagle3
-    from alula.speculation.eagle3_checkpoint import load
     from alula.speculation.eagle3_drafter import Eagle3Drafter
 
-    checkpoint, target = load(folder), decoder.shape
+    target = decoder.shape
     checkpoint.fit(
         hidden_size=target.hidden_size, vocab_size=target.vocab_size, layers=target.layers
     )

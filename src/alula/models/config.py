@@ -16,7 +16,7 @@ def read_json(path: Path) -> Mapping[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         why = error.strerror or str(error)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         why = f"it is not JSON: {error}"
     else:
         if isinstance(content, dict):

@@ -58,7 +58,7 @@ def whole_file(target: Path, size: int, purpose: str) -> Iterator[BinaryIO]:
     """A file to write that becomes `target`, flushed to disk, when the block ends well.
 
     Two processes may write the same target: each has its own partial file, the last rename
-    stands. Raises MachineError where the disk fills up; `size`, in bytes, is what is needed.
+    stands. Raises MachineError where it cannot be written; `size`, in bytes, is what is needed.
     """
     partial = target.with_name(f".{target.name}.{secrets.token_hex(6)}{_PARTIAL}")
     try:
@@ -71,7 +71,11 @@ def whole_file(target: Path, size: int, purpose: str) -> Iterator[BinaryIO]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _disk_full(target.parent, size, purpose, str(error.strerror)) from error
-        raise
+        raise MachineError(
+            f"{target} cannot be written",
+            error.strerror or str(error),
+            "set ALULA_HOME to a folder you may write to",
+        ) from error
     finally:
         partial.unlink(missing_ok=True)
 

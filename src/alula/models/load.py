@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from alula.errors import MachineError, ResourceError, UsageError
+from alula.errors import MachineError, ModelError, ResourceError, UsageError
 from alula.models import dequantised, precision
 from alula.models.config import read_json
 from alula.models.decoder import Decoder, read_decoder
@@ -78,7 +78,7 @@ def _open_folder(source: LocalModel) -> _Checkpoint:
         read_json(generation) if generation.is_file() else None,
     )
     weights = open_folder(source.path)
-    check(weights, expected_tensors(shape))
+    _check(weights, shape)
     tokenizer, template = Tokenizer.from_folder(source.path), ChatTemplate.from_folder(source.path)
     return _Checkpoint(shape, weights, tokenizer, template)
 
@@ -99,9 +99,22 @@ def _checkpoint(
 ) -> _Checkpoint:
     """`final` is called once all is known to fit, and gives the weights to read from."""
     shape = gguf.decoder_shape(metadata)
-    check(weights, expected_tensors(shape))
+    _check(weights, shape)
     tokenizer, template = Tokenizer.from_gguf(metadata), ChatTemplate.from_gguf(metadata)
     return _Checkpoint(shape, final(), tokenizer, template)
+
+
+def _check(weights: WeightSource, shape: DecoderShape) -> None:
+    """Refuse weights that are not those of `shape`, before a damaged number asks for a table of
+    layers beyond all memory.
+    """
+    if shape.layers > (present := len(weights.names())):
+        raise ModelError(
+            f"the weights do not fit the configuration: it has {shape.layers} layers",
+            f"there are {present} tensors in all",
+            "use the model as its maker published it",
+        )
+    check(weights, expected_tensors(shape))
 
 
 def _read(checkpoint: _Checkpoint, placement: Placement, name: str, progress: Progress) -> Decoder:

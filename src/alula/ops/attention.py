@@ -4,6 +4,9 @@ Keys are visited in blocks of one page anchored at position 0, and the blocks' p
 added in block order. A row's result therefore depends on its own keys alone: not on the rows
 beside it, on padding, or on where its pages lie. Products are taken in fp32 whatever the model's
 dtype. What a launch's layers share is worked out once, by `plan`.
+
+For products of fewer than 400 terms torch takes another kernel where the rows are few. Pages of
+at least 16 keys with heads of 8 elements or a multiple of it stay clear of that.
 """
 
 from __future__ import annotations
@@ -47,8 +50,8 @@ class _Span(NamedTuple):
     pages: Tensor | slice
     mask: Tensor
     """[n * kv, r * g padded to tiles, B] fp32, as the tail's."""
-    unwritten: tuple[int, int] | None
-    """Page and first lane behind a chain's last key."""
+    unwritten: list[tuple[int, slice]]
+    """Lanes by page that are read and hold no key: before `first`, behind a chain's last key."""
     tail: _Tail | None
 
 
@@ -57,8 +60,8 @@ class Plan(ABC):
 
     @property
     @abstractmethod
-    def unwritten(self) -> list[tuple[int, int]]:
-        """Pages, and their first lanes, that are read although nothing was written there."""
+    def unwritten(self) -> list[tuple[int, slice]]:
+        """Lanes by page that are read although nothing was written there."""
 
     @abstractmethod
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
@@ -76,8 +79,8 @@ class _SpanPlan(Plan):
         self._spans = spans
 
     @property
-    def unwritten(self) -> list[tuple[int, int]]:
-        return [span.unwritten for span in self._spans if span.unwritten is not None]
+    def unwritten(self) -> list[tuple[int, slice]]:
+        return [lanes for span in self._spans for lanes in span.unwritten]
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         outputs = []
@@ -90,9 +93,10 @@ class _SpanPlan(Plan):
 def plan(rows: Rows, page_size: int, heads: Heads, window: int | None = None) -> Plan:
     """Work out where each sequence's keys lie; one plan serves all layers of a launch.
 
-    `window` limits a row to its last `window` logical positions, its own included. Lanes behind
-    a chain's last key hold nothing, but attention reads them: clear them (`KVPool.clear_unwritten`)
-    before the launch writes, since a weight of zero does not cancel a NaN.
+    `window` limits a row to its last `window` logical positions, its own included. Lanes before
+    `first` and behind a chain's last key hold nothing, but attention reads them: clear them
+    (`KVPool.clear_unwritten`) before the launch writes, since a weight of zero does not cancel a
+    NaN.
     """
     counts = torch.bincount(rows.sequences, minlength=rows.base.shape[0]).tolist()
     spans, start = [], 0
@@ -114,12 +118,12 @@ def _chain_span(
 ) -> _Span:
     highest = int(rows.last[part].max())
     pages = table[: highest // page_size + 1]
-    lane = highest % page_size + 1
+    behind = (int(pages[-1]), slice(highest % page_size + 1, None))
     return _Span(
         rows=part,
         pages=_as_slice(pages),
         mask=_shared_mask(_hidden(rows, part, len(pages), page_size, window), heads),
-        unwritten=(int(pages[-1]), lane) if lane < page_size else None,
+        unwritten=[*_before_first(rows, table, page_size), behind],
         tail=None,
     )
 
@@ -148,7 +152,7 @@ def _tree_span(
         rows=part,
         pages=_as_slice(table[:shared]),
         mask=_shared_mask(hidden[:shared], heads),
-        unwritten=None,
+        unwritten=_before_first(rows, table, page_size),
         tail=_Tail(
             pages=stored // page_size,
             lanes=stored % page_size,
@@ -156,6 +160,11 @@ def _tree_span(
             mask=_tail_mask(hidden[shared:], heads),
         ),
     )
+
+
+def _before_first(rows: Rows, table: Tensor, page_size: int) -> list[tuple[int, slice]]:
+    pages = table[: -(-rows.first // page_size)].tolist()
+    return [(page, slice(rows.first - i * page_size)) for i, page in enumerate(pages)]
 
 
 def _hidden(rows: Rows, part: slice, blocks: int, page_size: int, window: int | None) -> Tensor:

@@ -10,6 +10,7 @@ from alula.errors import UsageError
 FLOAT32_MAX = 3.4e38
 FLOAT32_TINY = 1.2e-38
 MOST_LOGPROBS = 20
+MOST_SAMPLES = 1024
 SEEDS = 2**64
 
 
@@ -55,7 +56,7 @@ class SamplingParams:
             self, "stop_token_ids", _token_ids("stop_token_ids", self.stop_token_ids)
         )
         object.__setattr__(self, "logit_bias", _bias(self.logit_bias))
-        _whole("n", self.n, 1)
+        _whole("n", self.n, 1, MOST_SAMPLES)
         _number("temperature", self.temperature, 0.0, FLOAT32_MAX)
         _whole("top_k", self.top_k, -1)
         _number("top_p", self.top_p, 0.0, 1.0, above_low=True)
@@ -114,6 +115,8 @@ def _strings(stop: object) -> tuple[str, ...]:
     found = tuple(strings)
     if not all(isinstance(text, str) and text for text in found):
         raise _refusal("stop", stop, "every stop string must be text and not empty")
+    if any("\ud800" <= character <= "\udfff" for character in "".join(found)):
+        raise _refusal("stop", stop, "a lone surrogate is no Unicode text and never comes up")
     return found
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from alula.errors import ModelError
 
 _FIX = "use the model as its maker published it"
+_LARGEST = 2**31 - 1
 
 
 class Fields:
@@ -25,17 +27,18 @@ class Fields:
         return self._values.get(key)
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """A whole number above zero."""
+        """A whole number above zero, of at most 31 bits."""
         value = self._required(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            self._malformed(key, value, "a whole number above zero")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _LARGEST:
+            self._malformed(key, value, f"a whole number from 1 to {_LARGEST}")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A number above zero."""
+        """A finite number above zero."""
         value = self._required(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-            self._malformed(key, value, "a number above zero")
+        known = isinstance(value, int | float) and not isinstance(value, bool)
+        if not known or not 0 < value <= sys.float_info.max:
+            self._malformed(key, value, "a finite number above zero")
         return float(value)
 
     def flag(self, key: str, default: bool | None = None) -> bool:
@@ -51,6 +54,15 @@ class Fields:
         if not isinstance(value, str):
             self._malformed(key, value, "a string")
         return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """No or several strings."""
+        value = self._values.get(key)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+            self._malformed(key, value, "a list of strings")
+        return tuple(value)
 
     def token_ids(self, key: str) -> frozenset[int]:
         """No, one or several token ids."""

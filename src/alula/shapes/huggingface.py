@@ -59,8 +59,8 @@ def _refuse_unsupported(fields: Fields) -> None:
     for key in ("attention_bias", "mlp_bias"):
         if fields.flag(key, False):
             raise fields.unsupported(key, True, "supported: false")
-    if "quantization_config" in fields:
-        method = (fields.raw("quantization_config") or {}).get("quant_method", "unnamed")
+    if (quantised := fields.mapping("quantization_config")) is not None:
+        method = quantised.text("quant_method", "unnamed")
         raise fields.unsupported(
             "quantization_config", method, "supported: float32, float16, bfloat16, or a GGUF file"
         )
@@ -69,17 +69,16 @@ def _refuse_unsupported(fields: Fields) -> None:
 
 def _refuse_sliding_window(fields: Fields) -> None:
     """Refuse a window that some layer uses; one that is only mentioned does no harm."""
-    kinds = fields.raw("layer_types")
-    if kinds is not None:
+    if kinds := fields.texts("layer_types"):
         for kind in kinds:
             if kind != "full_attention":
                 raise fields.unsupported("layer_types", kind, "supported: full_attention")
         return
     window = fields.raw("sliding_window")
     if fields.raw("model_type") != "mistral":
-        first = fields.raw("max_window_layers") or 0
-        used = fields.flag("use_sliding_window", False)
-        window = window if used and first < fields.integer("num_hidden_layers") else None
+        first = fields.raw("max_window_layers")
+        behind = isinstance(first, int) and first >= fields.integer("num_hidden_layers")
+        window = window if fields.flag("use_sliding_window", False) and not behind else None
     if window is not None:
         raise fields.unsupported(
             "sliding_window", window, "supported: attention over the whole context"

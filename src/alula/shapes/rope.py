@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from alula.errors import ModelError
+
 
 @dataclass(frozen=True)
 class LinearScaling:
@@ -49,3 +51,12 @@ class RopeShape:
 
     base: float
     scaling: RopeScaling | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse with a ModelError a base whose frequencies do not fall."""
+        if self.base <= 1.0:
+            raise ModelError(
+                f"the model's rotary base {self.base:g} cannot be used",
+                "its frequencies are powers of 1 / base, and must fall",
+                "use the model as its maker published it",
+            )

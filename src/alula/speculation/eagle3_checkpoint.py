@@ -8,15 +8,15 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from alula.errors import MachineError, ModelError
+from alula.models.safetensors_file import open_folder
 from alula.speculation.eagle3_config import Eagle3Config, read_config, write_config
 
 _FIX = "use the drafter as its maker published it, or train one with alula"
@@ -242,7 +242,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ModelError(f"{path.parent} is no drafter", f"it has no {path.name}", _FIX) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read", str(error), _FIX) from error
     if not isinstance(content, dict):
         raise ModelError(f"{path} cannot be read", "it holds no JSON object", _FIX)
@@ -250,26 +250,18 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_tensors(folder: Path) -> dict[str, Tensor]:
-    index, pickled = folder / f"{_WEIGHTS}.index.json", folder / "pytorch_model.bin"
-    files = [folder / _WEIGHTS]
-    if index.exists():
-        files = [folder / name for name in sorted(set(_read_json(index)["weight_map"].values()))]
-    elif not files[0].exists() and pickled.exists():
+    pickled = folder / "pytorch_model.bin"
+    if pickled.exists() and not list(folder.glob("*.safetensors")):
         return _read_pickled(pickled)
-    tensors: dict[str, Tensor] = {}
-    for path in files:
-        try:
-            tensors |= load_file(path)
-        except (OSError, SafetensorError) as error:
-            raise ModelError(f"{path} cannot be read", str(error), _FIX) from error
-    return tensors
+    weights = open_folder(folder)
+    return {name: weights.get(name) for name in weights.names()}
 
 
 def _read_pickled(path: Path) -> dict[str, Tensor]:
     """Tensors from the EAGLE repository's older format, where it holds nothing else."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, UnpicklingError) as error:
+    except Exception as error:  # a damaged pickle may fail as anything
         raise ModelError(
             f"{path} is not safe to read",
             f"a pickle may run code, and this one holds more than tensors ({error})",

@@ -177,7 +177,9 @@ def _plain(name: str, value: Any) -> Any:
         ) from error
 
 
-def _refuse_malformed(messages: Sequence[Mapping[str, Any]]) -> None:
+def _refuse_malformed(messages: Any) -> None:
+    if not isinstance(messages, list | tuple):
+        _refuse("The conversation is malformed", f"it is a {type(messages).__name__}, not a list")
     if not messages:
         _refuse("The conversation is empty", "there is no message to answer")
     for number, message in enumerate(messages):

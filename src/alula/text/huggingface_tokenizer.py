@@ -52,7 +52,7 @@ def read_json(path: Path) -> dict[str, Any]:
     text = read_text(path)
     try:
         content = {} if text is None else json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} is damaged", str(error), _FIX) from error
     if not isinstance(content, dict):
         kind = type(content).__name__

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import triton
 import triton.language as tl
 from torch import Tensor
-
-import triton
 
 BLOCK = 1024
 

@@ -13,10 +13,10 @@ import math
 from typing import NamedTuple
 
 import torch
+import triton
 import triton.language as tl
 from torch import Tensor
 
-import triton
 from alula.ops.attention import Heads, Plan
 from alula.ops.rows import Rows
 
@@ -194,7 +194,7 @@ class _RowPlan(Plan):
         self._tile = choose(rows, heads.query // heads.kv)
 
     @property
-    def unwritten(self) -> list[tuple[int, int]]:
+    def unwritten(self) -> list[tuple[int, slice]]:
         return []
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:

@@ -4,10 +4,10 @@ dimension, every product added in turn to one fp32 accumulator."""
 from __future__ import annotations
 
 import torch
+import triton
 import triton.language as tl
 from torch import Tensor
 
-import triton
 from alula.ops.linear import DenseWeight, Weight
 from alula.ops.triton.tiles import Tile, Tiles, choose, tiles
 

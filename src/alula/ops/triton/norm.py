@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import torch
+import triton
 import triton.language as tl
 from torch import Tensor
-
-import triton
 
 _VALUES_PER_WARP = 512
 

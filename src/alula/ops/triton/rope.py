@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
+import triton
 import triton.language as tl
 from torch import Tensor
 
-import triton
 from alula.ops.attention import Heads
 from alula.ops.rope import Rotation
 from alula.ops.store import HeadNorms, Places

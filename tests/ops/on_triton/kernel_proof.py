@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
@@ -30,7 +31,6 @@ from alula.ops.rows import Rows
 from alula.ops.store import HeadNorms, places
 from alula.ops.triton.linear import TiledWeight
 from alula.ops.triton.tiles import Tile, tiles
-from triton import knobs
 
 
 class Model(NamedTuple):

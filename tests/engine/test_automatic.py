@@ -1,0 +1,221 @@
+"""Speculation by measurement: it follows what rows cost and what is accepted, within bounds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from alula.engine import automatic
+from alula.engine.automatic import AutomaticSpeculator, measure_rows
+from alula.engine.core import LaunchRecord
+from alula.engine.request import Sequence
+from alula.engine.runner import Emitted
+from alula.engine.scheduler import Chunk, Step
+from alula.models.load import LoadedModel, load
+from alula.sampling.params import SamplingParams
+from alula.speculation.ngram import NgramDrafter
+from alula.speculation.policy import RowCost
+from alula.speculation.tree import TreeShape, parse_shape
+from exactness import Oracle, answers, cases, engine
+
+FLAT = RowCost({1: 0.020, 5: 0.021, 9: 0.022})
+STEEP = RowCost({1: 0.010, 2: 0.020, 8: 0.080})
+DEAR = RowCost({1: 0.010, 2: 0.100, 8: 0.200})
+FORBIDDING = RowCost({1: 0.010, 2: 9.0})
+
+
+class Machine:
+    """Rounds of one sequence on a machine whose launches cost what `cost` says, times `pace`."""
+
+    def __init__(
+        self, cost: RowCost, accepted_of: Callable[[int], int], shape: str = "chain:4"
+    ) -> None:
+        self.cost, self.accepted_of = cost, accepted_of
+        self.speculator = AutomaticSpeculator(NgramDrafter(parse_shape(shape)), cost, "a drafter")
+        self.sequence = Sequence(7, [1], SamplingParams(), key=0)
+        self.pending = 0
+        self.depths: list[int] = []
+        self.seconds = self.plain_seconds = 0.0
+
+    def run(self, rounds: int, pace: float = 1.0) -> Machine:
+        for _ in range(rounds):
+            drafted, self.pending = self.pending, self.speculator.depth(_round(self.sequence))
+            self.depths.append(drafted)
+            accepted = min(drafted, self.accepted_of(drafted)) if drafted else 0
+            seconds = pace * self.cost.at(1 + drafted)
+            record = LaunchRecord(1, 0, drafted, 1 + accepted, seconds)
+            self.speculator.observe(record, [(7, _emitted(drafted, accepted))])
+            self.seconds += seconds
+            self.plain_seconds += pace * self.cost.at(1) * (1 + accepted)
+        return self
+
+
+def _round(*sequences: Sequence) -> Step:
+    return Step(chunks=(), rounds=sequences, admitted=())
+
+
+def _emitted(drafted: int, accepted: int) -> Emitted:
+    tokens = [5] * (1 + accepted)
+    return Emitted(tokens, False, False, drafted, drafted, accepted, logprobs=None)
+
+
+# What it chooses
+
+
+def test_where_rows_cost_next_to_nothing_it_drafts() -> None:
+    machine = Machine(FLAT, lambda depth: depth).run(60)
+    assert machine.depths[-20:] == [4] * 20
+    assert machine.plain_seconds > 3 * machine.seconds
+
+
+def test_where_a_row_costs_more_than_it_may_lose_it_never_drafts() -> None:
+    """However much would be accepted."""
+    machine = Machine(FORBIDDING, lambda depth: depth).run(3000)
+    assert set(machine.depths) == {0}
+
+
+def test_where_nothing_is_accepted_it_all_but_stops() -> None:
+    depths = Machine(FLAT, lambda _: 0).run(1000).depths
+    assert any(depths)
+    assert sum(depth > 0 for depth in depths[500:]) <= 10
+
+
+def test_it_finds_a_drafter_that_has_become_good() -> None:
+    accepts = [0]
+    machine = Machine(FLAT, lambda _: accepts[0]).run(200)
+    accepts[0] = 4
+    assert machine.run(400).depths[-20:] == [4] * 20
+
+
+# What it may lose
+
+
+@pytest.mark.parametrize("cost", [FLAT, STEEP, DEAR], ids=["flat", "steep", "dear"])
+@pytest.mark.parametrize("pattern", ["never", "bait", "random"])
+def test_it_never_loses_more_than_five_steps_and_three_percent(cost: RowCost, pattern: str) -> None:
+    """Against a drafter that is good only to be believed, too."""
+    dice, count = random.Random(1), [0]
+
+    def accepted(depth: int) -> int:
+        count[0] += 1
+        if pattern == "random":
+            return dice.randint(0, depth)
+        return depth if pattern == "bait" and count[0] % 40 < 8 else 0
+
+    machine = Machine(cost, accepted)
+    for _ in range(1500):
+        machine.run(1)
+        assert machine.seconds <= 1.03 * machine.plain_seconds + 5 * cost.at(1) + 1e-9
+
+
+def test_it_follows_the_pace_of_the_machine() -> None:
+    """Three tokens a round pay where all takes four times as long as was measured, too."""
+    machine = Machine(FLAT, lambda _: 2).run(600, pace=4.0)
+    assert all(machine.depths[-20:])
+    useless = Machine(FLAT, lambda _: 0).run(2000, pace=4.0)
+    assert useless.seconds <= 1.03 * useless.plain_seconds + 4 * 10 * FLAT.at(1)
+
+
+# What it looks at
+
+
+def test_launches_with_prompt_rows_say_nothing_of_the_cost_of_rounds() -> None:
+    machine = Machine(FLAT, lambda depth: depth).run(30)
+    before = machine.run(5).depths[-1]
+    for _ in range(50):
+        record = LaunchRecord(1, chunk_rows=256, draft_nodes=4, emitted=1, seconds=9.0)
+        machine.speculator.observe(record, [(7, _emitted(4, 4))])
+    assert machine.run(5).depths[-1] == before == 4
+
+
+def test_it_drafts_for_a_prompt_that_is_just_complete_and_not_before() -> None:
+    made = AutomaticSpeculator(NgramDrafter(parse_shape("chain:4")), FLAT, "a drafter")
+    one = Sequence(1, [1, 2, 3], SamplingParams(), key=0)
+    part, final = Chunk(one, 0, 2, final=False), Chunk(one, 2, 3, final=True)
+    assert made.depth(Step((part,), (), (one,))) == 0
+    assert made.depth(Step((final,), (), ())) > 0
+
+
+def test_it_says_what_it_measured() -> None:
+    made = AutomaticSpeculator(NgramDrafter(TreeShape(4, 1, 4)), FLAT, "prompt lookup")
+    assert made.reason.startswith("auto: prompt lookup, up to 4 tokens a round")
+    assert "1 row 20.0 ms, 5 rows 21.0 ms, so 1.05 tokens a round break even" in made.reason
+
+
+# In an engine
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model: Path) -> LoadedModel:
+    return load(str(tiny_model), "cpu", "float32")
+
+
+@pytest.mark.parametrize("shape", ["chain:4", "tree:4x3:12"])
+def test_depths_that_change_from_launch_to_launch_change_no_token(
+    model: LoadedModel, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = cases(model.decoder.shape.vocab_size, count=3, tokens=24)
+    plain = answers(engine(model), some, together=False)
+    truths = [(prompt, out) for (prompt, _), out in zip(some, plain, strict=True)]
+    made = AutomaticSpeculator(Oracle(parse_shape(shape), truths), FLAT, "the oracle")
+    dice, depths = random.Random(2), []
+
+    def depth(step: Step) -> int:
+        AutomaticSpeculator.depth(made, step)
+        depths.append(dice.randint(0, 4))
+        return depths[-1]
+
+    monkeypatch.setattr(made, "depth", depth)
+    assert answers(engine(model, made), some, together=True) == plain
+    assert len(set(depths)) > 2
+
+
+def test_nothing_is_remembered_of_sequences_that_are_gone(model: LoadedModel) -> None:
+    """Finished or aborted."""
+    speculator = AutomaticSpeculator(Oracle(parse_shape("chain:4"), []), FLAT, "the oracle")
+    made = engine(model, speculator)
+    params = SamplingParams(max_tokens=4, ignore_eos=True)
+    requests = [made.add([5, 6, number], params) for number in range(4)]
+    made.step()
+    made.step()
+    assert len(speculator._survivals) == 4
+    made.abort(requests[0])
+    assert len(speculator._survivals) == 3
+    while made.has_work:
+        made.step()
+    assert not speculator._survivals
+
+
+# Measuring
+
+
+def test_costs_are_medians_and_the_first_round_only_warms_up(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factors = {count: iter([1000, 1, 90, 1]) for count in (1, 4, 16)}
+    monkeypatch.setattr(
+        automatic, "_timed_launch", lambda _decoder, _pool, rows: rows * next(factors[rows])
+    )
+    cost = measure_rows(model.decoder, rows=(1, 4, 16))
+    assert [cost.at(rows) for rows in (1, 4, 16)] == [1, 4, 16]
+
+
+def test_rows_are_really_launched_and_timed(model: LoadedModel) -> None:
+    launched: list[int] = []
+    forward = model.decoder.forward
+
+    class Watched:
+        def __getattr__(self, name: str) -> object:
+            return getattr(model.decoder, name)
+
+        def forward(self, ids: torch.Tensor, *rest: object) -> object:
+            launched.append(len(ids))
+            return forward(ids, *rest)  # type: ignore[arg-type]
+
+    cost = measure_rows(Watched(), rows=(1, 8))  # type: ignore[arg-type]
+    assert launched == [1, 8] * 4
+    assert 0 < cost.at(1) <= cost.at(8) < 1
