@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from alula.cache.pool import KVPool
 from alula.ops.rows import Rows
 from alula.speculation.eagle3 import Eagle3
 from alula.speculation.eagle3_checkpoint import Eagle3Checkpoint, random_checkpoint
-from alula.cache.pool import KVPool
 from alula.training.network import DraftNetwork, Teacher, weighted
 from ttt_reference import SlowTraining
 
@@ -135,9 +135,7 @@ def test_logits_of_every_step_equal_those_of_cached_inference(settings):
 
 def _cached(world: _World, line: int, t: int) -> list[Tensor]:
     """Logits of drafting from pair t along the text, over a key-value pool."""
-    network = Eagle3(
-        world.checkpoint, embed=world.table.__getitem__, device=torch.device("cpu")
-    )
+    network = Eagle3(world.checkpoint, embed=world.table.__getitem__, device=torch.device("cpu"))
     config, page = world.checkpoint.config, 32
     pool = KVPool(
         layers=1,
@@ -149,9 +147,7 @@ def _cached(world: _World, line: int, t: int) -> list[Tensor]:
         device=torch.device("cpu"),
     )
     tokens, positions = world.tokens[line], torch.arange(t + 1)
-    pairs = network.pair(
-        network.fuse(world.features[line, : t + 1]), tokens[1 : t + 2], positions
-    )
+    pairs = network.pair(network.fuse(world.features[line, : t + 1]), tokens[1 : t + 2], positions)
     slots = positions + 1
     found = []
     for step in range(min(STEPS, LENGTHS[line] - 1 - t)):

@@ -32,9 +32,7 @@ class SlowTraining:
             inputs = []
             for t in range(pairs - j):
                 normed = self._norm(hidden[t], "midlayer.hidden_norm")
-                embedded = self._norm(
-                    self.table[tokens[t + 1 + j]], "midlayer.input_layernorm"
-                )
+                embedded = self._norm(self.table[tokens[t + 1 + j]], "midlayer.input_layernorm")
                 inputs.append(torch.cat((embedded, normed)))
                 keys[j].append(self._rotate(self._heads(inputs[t], "k"), t + j))
                 values[j].append(self._heads(inputs[t], "v"))

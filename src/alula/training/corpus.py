@@ -184,6 +184,6 @@ def _read(path: Path) -> dict[str, NDArray[np.generic]]:
         raise ModelError(
             f"the training data in {path} cannot be read",
             str(error),
-            "delete this file and run the stage synthesise again, which writes only what is missing",
+            "delete the folder and run the stage synthesise again",
         ) from error
     return arrays

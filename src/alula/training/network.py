@@ -237,8 +237,7 @@ class _MidLayer(nn.Module):
         pair = torch.cat((self.input_layernorm(embedded), normed), dim=-1)
         residual = normed if self._normed_residual else hidden
         x = residual + self.self_attn(pair, memory)
-        x = x + self.mlp(self.post_attention_layernorm(x))
-        return x
+        return x + self.mlp(self.post_attention_layernorm(x))
 
 
 def _linear(inner: int, outer: int) -> nn.Linear:

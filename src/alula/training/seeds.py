@@ -291,7 +291,10 @@ TASKS: tuple[Task, ...] = (
     Task("extraction", "Write a short paragraph about {topic}, then list its key words as JSON."),
     Task("rewriting", "Say this again in full:\n\n{text}"),
     Task("rewriting", "Please give me a copy of this passage with nothing changed:\n\n{text}"),
-    Task("rewriting", "Fix mistakes in the text below if there are any and return all of it.\n\n{text}"),
+    Task(
+        "rewriting",
+        "Fix mistakes in the text below if there are any and return all of it.\n\n{text}",
+    ),
     Task("rewriting", "Put the following into the past tense:\n\n{text}"),
     Task("rewriting", "Rewrite this in a friendlier tone:\n\n{text}"),
     Task("rewriting", "Turn this into a numbered list:\n\n{text}"),

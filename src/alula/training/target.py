@@ -105,7 +105,9 @@ def _layer(
     cos, sin = rotation
     mixed = attend(index, rotate(q, cos, sin), rotate(k, cos, sin), v)
     x = x + linear(mixed.reshape(batch * n, -1), attention.out).view(batch, n, -1)
-    inner = linear(rms_norm(x, layer.feed_forward_norm, layer.eps).flatten(0, 1), feed_forward.gate_up)
+    inner = linear(
+        rms_norm(x, layer.feed_forward_norm, layer.eps).flatten(0, 1), feed_forward.gate_up
+    )
     return x + linear(silu_and_mul(inner), feed_forward.down).view(batch, n, -1)
 
 

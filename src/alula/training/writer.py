@@ -194,7 +194,9 @@ class _Lines:
         self.tokens[rows, :longest] = padded.to(device)
         self.stops[rows] = stops.to(device)
         lengths = [len(ask.prompt) for ask in asks]
-        limits = [min(n + ask.max_tokens, self._max_length) for n, ask in zip(lengths, asks, strict=True)]
+        limits = [
+            min(n + ask.max_tokens, self._max_length) for n, ask in zip(lengths, asks, strict=True)
+        ]
         floors = [math.log(ask.min_p) if ask.min_p else -math.inf for ask in asks]
         self._starts |= dict(zip(lines, lengths, strict=True))
         self.length[rows] = torch.tensor(lengths, device=device)
