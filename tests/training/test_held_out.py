@@ -24,7 +24,9 @@ DEPTH = 3
 def test_tau_of_greedy_text_equals_that_of_decoding_it(tiny_model, tmp_path):
     model = load(str(tiny_model), dtype="float32")
     corpus = lessons.corpus(model, tmp_path, count=32)
-    trainer = Trainer(model, corpus, Fit(draft_vocab=64, steps=DEPTH, epochs=30, batch_tokens=96, rate=3e-3))
+    trainer = Trainer(
+        model, corpus, Fit(draft_vocab=64, steps=DEPTH, epochs=30, batch_tokens=96, rate=3e-3)
+    )
     for _ in range(len(trainer.plan)):
         trainer.learn(trainer.prepare(trainer.batch()))
     chosen = np.flatnonzero(~corpus.held_out & (corpus.temperature == 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -137,45 +137,57 @@ def _fill(
         yield group
 
 
+def in_memory(conversations: Sequence[Conversation]) -> Corpus:
+    """A corpus of these conversations."""
+    return _corpus([_arrays(conversations)])
+
+
 def save_shard(path: Path, conversations: Sequence[Conversation]) -> None:
     """Write a shard whole or not at all. Raises MachineError where the disk is full."""
-    flat = [token for each in conversations for token in each.tokens]
-    mask = [bears for each in conversations for bears in each.mask]
-    narrow = max(flat, default=0) < 2**16
-    arrays = {
-        "tokens": np.array(flat, np.uint16 if narrow else np.int32),
-        "mask": np.packbits(np.array(mask, np.bool_)),
-        "lengths": np.array([len(each.tokens) for each in conversations], np.int32),
-        "held_out": np.array([each.held_out for each in conversations], np.bool_),
-        "temperature": np.array([each.temperature for each in conversations], np.float32),
-        "source": np.array([SOURCES.index(each.source) for each in conversations], np.uint8),
-        "signatures": np.stack([each.signature for each in conversations]),
-    }
+    arrays = _arrays(conversations)
+    narrow = int(arrays["tokens"].max(initial=0)) < 2**16
+    arrays["tokens"] = arrays["tokens"].astype(np.uint16 if narrow else np.int32)
+    arrays["mask"] = np.packbits(arrays["mask"])
     content = save(arrays)
     with whole_file(path, len(content), "keep training data") as file:
         file.write(content)
 
 
 def load_corpus(paths: Sequence[Path]) -> Corpus:
-    """Read shards. Raises ModelError for one that is damaged."""
-    parts = [_read(path) for path in paths]
+    """Read shards, of which there is at least one. Raises ModelError for one that is damaged."""
+    return _corpus([_read(path) for path in paths])
 
-    def joined(name: str) -> NDArray[np.generic]:
-        return np.concatenate([part[name] for part in parts])
 
-    lengths = joined("lengths").astype(np.int64)
+def _arrays(conversations: Sequence[Conversation]) -> dict[str, NDArray[Any]]:
+    flat = [token for each in conversations for token in each.tokens]
+    mask = [bears for each in conversations for bears in each.mask]
+    return {
+        "tokens": np.array(flat, np.int32),
+        "mask": np.array(mask, np.bool_),
+        "lengths": np.array([len(each.tokens) for each in conversations], np.int32),
+        "held_out": np.array([each.held_out for each in conversations], np.bool_),
+        "temperature": np.array([each.temperature for each in conversations], np.float32),
+        "source": np.array([SOURCES.index(each.source) for each in conversations], np.uint8),
+        "signatures": np.array([each.signature for each in conversations], np.uint32),
+    }
+
+
+def _corpus(parts: Sequence[dict[str, NDArray[Any]]]) -> Corpus:
+    def joined(name: str, dtype: type[np.generic]) -> NDArray[Any]:
+        return np.concatenate([part[name].astype(dtype) for part in parts])
+
     return Corpus(
-        tokens=joined("tokens").astype(np.int32),
-        mask=joined("mask").astype(np.bool_),
-        offsets=np.concatenate((np.zeros(1, np.int64), lengths.cumsum())),
-        held_out=joined("held_out").astype(np.bool_),
-        temperature=joined("temperature").astype(np.float32),
-        source=joined("source").astype(np.uint8),
-        signatures=joined("signatures").astype(np.uint32),
+        tokens=joined("tokens", np.int32),
+        mask=joined("mask", np.bool_),
+        offsets=np.concatenate((np.zeros(1, np.int64), joined("lengths", np.int64).cumsum())),
+        held_out=joined("held_out", np.bool_),
+        temperature=joined("temperature", np.float32),
+        source=joined("source", np.uint8),
+        signatures=joined("signatures", np.uint32),
     )
 
 
-def _read(path: Path) -> dict[str, NDArray[np.generic]]:
+def _read(path: Path) -> dict[str, NDArray[Any]]:
     try:
         arrays = dict(load_file(path))
         count = len(arrays["tokens"])

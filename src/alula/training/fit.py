@@ -18,6 +18,7 @@ from alula.errors import ResourceError, UsageError
 from alula.models.load import LoadedModel
 from alula.models.progress import Progress
 from alula.speculation.eagle3_checkpoint import Eagle3Checkpoint
+from alula.speculation.eagle3_config import write_config
 from alula.training.corpus import Batch, Corpus, batches
 from alula.training.curve import Curve
 from alula.training.drafting import (
@@ -157,13 +158,22 @@ class Trainer:
             losses = self.network.losses(features, tokens, self._embed, teacher, steps)
             loss = weighted(losses)
         self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.clip)
         for group in self.optimiser.param_groups:
             group["lr"] = self.rate(self.step)
         self.optimiser.step()
         self.step += 1
         return [part._replace(loss=part.loss.detach()) for part in losses]
+
+    def rehearse(self) -> float:
+        """Seconds that one batch takes; nothing is learnt from it."""
+        started = time.perf_counter()
+        tokens, features, teacher = self.prepare(self.batch())
+        losses = self.network.losses(features, tokens, self._embed, teacher, self.settings.steps)
+        torch.autograd.backward(weighted(losses))
+        self.optimiser.zero_grad(set_to_none=True)
+        return time.perf_counter() - started
 
     def rate(self, step: int) -> float:
         """Learning rate of a step: a linear rise, then half a cosine down to the last rate."""
@@ -188,7 +198,12 @@ class Trainer:
 
     def save(self, path: Path) -> None:
         """Keep all that is needed to go on to the bit."""
-        facts = {"step": self.step, "batches": len(self.plan), "ids": self.draft_ids.tolist()}
+        facts = {
+            "step": self.step,
+            "batches": len(self.plan),
+            "ids": self.draft_ids.tolist(),
+            "config": write_config(self.network.config, "float32"),
+        }
         save_state(path, self.network, self.optimiser, facts)
 
     def resume(self, path: Path) -> None:

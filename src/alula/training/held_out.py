@@ -30,6 +30,15 @@ class Walked(NamedTuple):
     accepted: NDArray[np.int64]
     """By depth."""
 
+    def plus(self, other: Walked) -> Walked:
+        """Both together."""
+        return Walked(
+            self.rounds + other.rounds,
+            self.emitted + other.emitted,
+            self.drafted + other.drafted,
+            self.accepted + other.accepted,
+        )
+
     @property
     def tau(self) -> float:
         """Accepted length, the bonus token included."""
@@ -74,7 +83,7 @@ class Judge:
             for line in range(len(hits)):
                 for start, end in spans(batch.mask[line].tolist()):
                     part = walk(hits[line].numpy(), start, end)
-                    total = Walked(*(a + b for a, b in zip(total, part, strict=True)))
+                    total = total.plus(part)
         return total
 
 

@@ -237,7 +237,8 @@ class _MidLayer(nn.Module):
         pair = torch.cat((self.input_layernorm(embedded), normed), dim=-1)
         residual = normed if self._normed_residual else hidden
         x = residual + self.self_attn(pair, memory)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        y: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return y
 
 
 def _linear(inner: int, outer: int) -> nn.Linear:

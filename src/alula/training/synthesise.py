@@ -49,7 +49,8 @@ class Synthesis:
     """Tokens of a conversation."""
     query_tokens: int = 192
     answer_tokens: int = 384
-    temperatures: tuple[float, ...] = (0.0, 0.7, 1.0)
+    temperatures: tuple[float, ...] = (0.0, 0.0, 0.7, 0.7, 1.0)
+    """Drawn from for each conversation: greedy text is what is decoded most."""
     held_out: float = 0.02
     """Share of queries kept for evaluation."""
     together: int = 8192
@@ -82,14 +83,25 @@ class Synthesiser:
     """Writes shards of conversations into a folder."""
 
     def __init__(
-        self, model: LoadedModel, write: Writer, settings: Synthesis, progress: Progress
+        self,
+        model: LoadedModel,
+        write: Writer,
+        settings: Synthesis,
+        progress: Progress,
+        given: Sequence[list[Message]] | None = None,
     ) -> None:
-        self._turns = Turns(model)
+        """`given`: a user's conversations to answer, which then are the only ones.
+
+        Raises UsageError for a model without a chat template that is to speak for the user, or
+        is given more than plain text.
+        """
+        self._given = given
+        self._turns = None if _is_plain(model, given) else Turns(model)
         self._tokenizer = model.tokenizer
         self._write = write
         self._settings = settings
         self._progress = progress
-        self._takes_system = self._turns.takes_system
+        self._takes_system = self._turns is not None and self._turns.takes_system
         self._queries: set[bytes] = set()
         self._near = NearDuplicates()
         self._passages: list[str] = []
@@ -110,7 +122,8 @@ class Synthesiser:
         Everything random comes from the run's seed and `number`.
         """
         dice = random.Random(f"{self._settings.seed}/{number}")
-        drafts = [self._plan(dice) for _ in range(self._settings.together)]
+        planned = range(self._settings.together)
+        drafts = self._answerable(number) if self._given else [self._plan(dice) for _ in planned]
         self._ask_queries([draft for draft in drafts if not draft.messages], dice)
         self._answer([draft for draft in drafts if draft.open], dice)
         for turn in range(1, max(_TURNS)):
@@ -119,6 +132,21 @@ class Synthesiser:
             self._answer([d for d in going_on if d.open], dice)
         kept = [self._conversation(draft) for draft in drafts if draft.tokens]
         return kept, Counter(draft.dropped for draft in drafts if draft.dropped)
+
+    def shards(self) -> int | None:
+        """How many there can be: three answers to every given prompt, else no limit."""
+        if self._given is None:
+            return None
+        return len(set(self._settings.temperatures)) * -(-len(self._given) // self._settings.together)
+
+    def _answerable(self, number: int) -> list[_Draft]:
+        """The given conversations of one shard; each time round has a temperature of its own."""
+        assert self._given is not None
+        each = -(-len(self._given) // self._settings.together)
+        first = number % each * self._settings.together
+        chosen = self._given[first : first + self._settings.together]
+        temperature = sorted(set(self._settings.temperatures))[number // each]
+        return [_Draft("prompts", temperature, 1, messages=list(messages)) for messages in chosen]
 
     def _plan(self, dice: random.Random) -> _Draft:
         source = dice.choice(_SOURCES)
@@ -154,6 +182,7 @@ class Synthesiser:
                 draft.messages.append(_said("user", text))
 
     def _query_ask(self, draft: _Draft, dice: random.Random) -> Ask:
+        assert self._turns is not None
         return Ask(
             self._turns.before_user([*draft.scene, *draft.messages]),
             temperature=1.0,
@@ -166,7 +195,7 @@ class Synthesiser:
     def _answer(self, drafts: list[_Draft], dice: random.Random) -> None:
         pairs = []
         for draft in drafts:
-            if not draft.tokens and self._is_known(draft.messages[0]["content"]):
+            if not draft.tokens and self._is_known(draft):
                 self._end(draft, "same query")
                 continue
             prompt = self._prompt(draft)
@@ -181,6 +210,8 @@ class Synthesiser:
 
     def _prompt(self, draft: _Draft) -> list[int] | None:
         """Ids up to the answer; the conversation so far stays token by token as it was."""
+        if self._turns is None:
+            return self._tokenizer.encode(draft.messages[0]["content"])
         if not draft.tokens:
             return self._turns.before_answer(draft.messages)
         said = draft.messages[-2]["content"]
@@ -199,7 +230,8 @@ class Synthesiser:
             self._end(draft, "repetition")
             return
         if not draft.tokens:
-            draft.signed = [*self._tokenizer.encode(draft.messages[0]["content"]), *kept[:64]]
+            query = self._tokenizer.encode(draft.messages[-1]["content"])
+            draft.signed = [*query, *kept[:_SIGNED_ANSWER]]
             if not self._near.add(signature(draft.signed)):
                 self._end(draft, "near duplicate")
                 return
@@ -223,8 +255,11 @@ class Synthesiser:
             signature=signature(draft.signed),
         )
 
-    def _is_known(self, query: str) -> bool:
-        digest = hashlib.sha256(query.lower().encode()).digest()
+    def _is_known(self, draft: _Draft) -> bool:
+        """Whether the same was asked before; given prompts are answered at each temperature."""
+        asked = [message["content"].lower() for message in draft.messages]
+        kind = draft.temperature if self._given else None
+        digest = hashlib.sha256(json.dumps([kind, asked]).encode()).digest()
         known = digest in self._queries
         self._queries.add(digest)
         return known
@@ -253,6 +288,15 @@ class Synthesiser:
             draft.dropped = cause
 
 
+def _is_plain(model: LoadedModel, given: Sequence[list[Message]] | None) -> bool:
+    """Whether the model has no chat template and does without: all it is given is plain text."""
+    return (
+        model.chat_template is None
+        and given is not None
+        and all(len(messages) == 1 for messages in given)
+    )
+
+
 def _said(role: str, content: str) -> Message:
     return {"role": role, "content": content}
 
@@ -269,18 +313,19 @@ def synthesise(
     settings: Synthesis,
     progress: Progress,
     say: Callable[[str], None],
+    given: Sequence[list[Message]] | None = None,
 ) -> dict[str, Any]:
     """Write shards until they hold `settings.tokens` answer tokens; returns the manifest.
 
-    A run that was interrupted goes on with the next shard.
+    A run that was interrupted goes on with the next shard. `given`: see `Synthesiser`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     manifest = read_manifest(folder)
     shards: list[dict[str, Any]] = manifest.setdefault("shards", [])
-    maker = Synthesiser(model, write, settings, progress)
+    maker = Synthesiser(model, write, settings, progress, given)
     done = [folder / entry["file"] for entry in shards]
     maker.remember(done)
-    for number in _missing(shards, settings):
+    for number in _missing(shards, settings, maker.shards()):
         started = time.perf_counter()
         conversations, dropped = maker.shard(number)
         path = folder / f"shard-{number:04}.safetensors"
@@ -294,8 +339,11 @@ def synthesise(
     return read_manifest(folder)
 
 
-def _missing(shards: list[dict[str, Any]], settings: Synthesis) -> Iterator[int]:
+def _missing(shards: list[dict[str, Any]], settings: Synthesis, most: int | None) -> Iterator[int]:
+    """Numbers of shards still to be written; `shards` grows meanwhile."""
     while sum(entry["answer_tokens"] for entry in shards) < settings.tokens:
+        if len(shards) == most:
+            return
         yield len(shards)
 
 

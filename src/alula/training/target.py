@@ -98,7 +98,7 @@ def _layer(
     heads, kv_heads = attention.heads, attention.kv_heads
     projected = linear(normed.flatten(0, 1), attention.qkv)
     projected = projected.view(batch, n, -1, attention.head_dim)
-    q, k, v = projected.split((heads, kv_heads, kv_heads), dim=2)
+    q, k, v = torch.split(projected, [heads, kv_heads, kv_heads], dim=2)
     if attention.q_norm is not None and attention.k_norm is not None:
         q = rms_norm(q, attention.q_norm, attention.eps)
         k = rms_norm(k, attention.k_norm, attention.eps)

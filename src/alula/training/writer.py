@@ -114,7 +114,7 @@ class DenseWriter:
         lines = torch.tensor(list(asks), device=state.length.device)
         state.begin(list(asks), list(asks.values()), self._eos)
         length = int(state.length[lines].max())
-        for part in lines.split(max(1, 65536 // length)):
+        for part in torch.split(lines, max(1, 65536 // length)):
             n = int(state.length[part].max())
 
             def keep(layer: int, q: Tensor, k: Tensor, v: Tensor, part: Tensor = part) -> Tensor:
