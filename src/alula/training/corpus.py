@@ -16,6 +16,7 @@ from torch import Tensor
 
 from alula.errors import ModelError
 from alula.models.home import whole_file
+from alula.training.duplicates import SIGNATURE
 
 SOURCES = ("free", "topic", "task", "prompts")
 """How the first query came about: the model's own, about a given topic, one of the tasks of
@@ -168,8 +169,12 @@ def _arrays(conversations: Sequence[Conversation]) -> dict[str, NDArray[Any]]:
         "held_out": np.array([each.held_out for each in conversations], np.bool_),
         "temperature": np.array([each.temperature for each in conversations], np.float32),
         "source": np.array([SOURCES.index(each.source) for each in conversations], np.uint8),
-        "signatures": np.array([each.signature for each in conversations], np.uint32),
+        "signatures": _stacked([each.signature for each in conversations]),
     }
+
+
+def _stacked(signatures: Sequence[NDArray[np.uint32]]) -> NDArray[np.uint32]:
+    return np.array(signatures, np.uint32).reshape(len(signatures), SIGNATURE)
 
 
 def _corpus(parts: Sequence[dict[str, NDArray[Any]]]) -> Corpus:

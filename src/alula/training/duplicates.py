@@ -12,7 +12,8 @@ REPETITION = 0.3
 SIMILAR = 0.7
 """Estimated Jaccard index of 8-grams from which a conversation counts as a duplicate."""
 _GRAM = 8
-_PERMUTATIONS = 64
+SIGNATURE = 64
+"""Entries of a signature."""
 _BANDS = 16
 _LOOP = 8  # 4-grams in a row that all occurred before: a copy, no longer a coincidence
 _PRIME = (1 << 61) - 1
@@ -65,7 +66,7 @@ def signature(tokens: Sequence[int]) -> NDArray[np.uint32]:
 
 def _permutations() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     dice = np.random.default_rng(0)
-    drawn = dice.integers(1, 2**62, (2, _PERMUTATIONS), dtype=np.uint64)
+    drawn = dice.integers(1, 2**62, (2, SIGNATURE), dtype=np.uint64)
     return drawn[0] | np.uint64(1), drawn[1]
 
 

@@ -288,7 +288,8 @@ def fit(
                 curve.add(tally.point(trainer.step, rate))
                 tally = _Tally()
             if trainer.step % judge_every == 0 or last:
-                curve.add({"step": trainer.step, **trainer.judge(held_out)})
+                if held_out:
+                    curve.add({"step": trainer.step, **trainer.judge(held_out)})
                 curve.draw()
                 say(_report(trainer, curve))
             if last or time.monotonic() - kept > settings.checkpoint_seconds:
@@ -299,13 +300,15 @@ def fit(
 
 def _report(trainer: Trainer, curve: Curve) -> str:
     trained = next((p for p in reversed(curve.points) if "loss" in p), None)
-    judged = curve.points[-1]
+    judged = next((p for p in reversed(curve.points) if "tau" in p), None)
     parts = [f"step {trainer.step} of {len(trainer.plan)}"]
     if trained is not None:
         accuracy = " ".join(f"{share:.2f}" for share in trained["accuracy"])
         parts += [f"loss {trained['loss'][0]:.3f}", f"accuracy {accuracy}"]
         parts.append(f"{trained['answer_tokens_per_second']:,} tok/s")
-    return " · ".join([*parts, f"held-out τ {judged['tau']:.2f}"])
+    if judged is not None:
+        parts.append(f"held-out τ {judged['tau']:.2f}")
+    return " · ".join(parts)
 
 
 @contextmanager

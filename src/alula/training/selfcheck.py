@@ -50,15 +50,27 @@ class Checked(NamedTuple):
         )
 
 
+def lesson() -> list[str]:
+    """The 32 shortest prompts of `bench`."""
+    texts = [text for group in WORKLOADS.values() for text in group]
+    return sorted(texts, key=len)[:SEQUENCES]
+
+
 def self_check(
-    model: LoadedModel, write: Writer, progress: Progress, settings: Fit = _SETTINGS
+    model: LoadedModel,
+    write: Writer,
+    progress: Progress,
+    settings: Fit = _SETTINGS,
+    texts: Sequence[str] | None = None,
 ) -> Checked:
-    """Overfit the target's greedy answers to 32 prompts and decode the same prompts.
+    """Overfit the target's greedy answers to `texts` and decode the same prompts.
 
     Raises ModelError where either limit is missed.
     """
     started = time.perf_counter()
-    corpus, asked = _lesson(model, write, progress)
+    asked = [Prompt("lesson", chat_ids(model, text)) for text in texts or lesson()]
+    asks = [Ask(prompt.ids, 0.0, number, _TOKENS) for number, prompt in enumerate(asked)]
+    corpus = _corpus(asked, write(asks, progress))
     trainer = Trainer(model, corpus, settings)
     divergence = _overfit(trainer, progress)
     dtype = torch.float32 if model.decoder.device.type == "cpu" else torch.float16
@@ -78,27 +90,19 @@ def self_check(
     return checked
 
 
-def _lesson(model: LoadedModel, write: Writer, progress: Progress) -> tuple[Corpus, list[Prompt]]:
-    texts = [text for group in zip(*WORKLOADS.values(), strict=False) for text in group]
-    asked = [Prompt("lesson", chat_ids(model, text)) for text in texts[:SEQUENCES]]
-    asks = [Ask(prompt.ids, 0.0, number, _TOKENS) for number, prompt in enumerate(asked)]
-    answers = write(asks, progress)
-    return _corpus([p.ids for p in asked], answers), asked
-
-
-def _corpus(prompts: Sequence[list[int]], answers: Sequence[list[int]]) -> Corpus:
+def _corpus(asked: Sequence[Prompt], answers: Sequence[list[int]]) -> Corpus:
     nothing = signature([])
     return in_memory(
         [
             Conversation(
-                prompt + answer,
-                [False] * len(prompt) + [True] * len(answer),
+                prompt.ids + answer,
+                [False] * len(prompt.ids) + [True] * len(answer),
                 held_out=False,
                 temperature=0.0,
                 source="prompts",
                 signature=nothing,
             )
-            for prompt, answer in zip(prompts, answers, strict=True)
+            for prompt, answer in zip(asked, answers, strict=True)
         ]
     )
 

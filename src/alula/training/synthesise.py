@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from alula.errors import ModelError
 from alula.models.home import whole_file
 from alula.models.load import LoadedModel
 from alula.models.progress import Progress
@@ -31,6 +32,7 @@ SHARDS = "shard-*.safetensors"
 _LEAST_QUERY = 6
 _LEAST_ANSWER = 4
 _SIGNED_ANSWER = 64
+_HOPELESS = 200  # conversations dropped for each that is kept
 _TURNS = (1, 1, 1, 2, 2, 3)
 _SOURCES = ("free", "free", "topic", "topic", "task")
 _QUERY_MIN_P = 0.05
@@ -107,12 +109,15 @@ class Synthesiser:
         self._passages: list[str] = []
 
     def remember(self, paths: Sequence[Path]) -> None:
-        """Know what earlier shards hold, so that nothing is written twice."""
+        """Know what these shards hold: nothing is written twice, and tasks may be on their text.
+
+        Only what is remembered counts, so that a run that was interrupted goes on as it would have.
+        """
         if not paths:
             return
         corpus = load_corpus(paths)
-        self._near = NearDuplicates(corpus.signatures)
         for number in range(len(corpus)):
+            self._near.add(corpus.signatures[number])
             tokens, mask = corpus.of(number)
             self._keep_passage(self._tokenizer.decode(tokens[mask].tolist()))
 
@@ -122,11 +127,14 @@ class Synthesiser:
         Everything random comes from the run's seed and `number`.
         """
         dice = random.Random(f"{self._settings.seed}/{number}")
+        self._queries.clear()
         planned = range(self._settings.together)
         drafts = self._answerable(number) if self._given else [self._plan(dice) for _ in planned]
         self._ask_queries([draft for draft in drafts if not draft.messages], dice)
         self._answer([draft for draft in drafts if draft.open], dice)
         for turn in range(1, max(_TURNS)):
+            for draft in drafts:
+                draft.scene = []  # it steers the first query alone
             going_on = [draft for draft in drafts if draft.open and draft.turns > turn]
             self._ask_queries(going_on, dice)
             self._answer([d for d in going_on if d.open], dice)
@@ -137,7 +145,9 @@ class Synthesiser:
         """How many there can be: three answers to every given prompt, else no limit."""
         if self._given is None:
             return None
-        return len(set(self._settings.temperatures)) * -(-len(self._given) // self._settings.together)
+        return len(set(self._settings.temperatures)) * -(
+            -len(self._given) // self._settings.together
+        )
 
     def _answerable(self, number: int) -> list[_Draft]:
         """The given conversations of one shard; each time round has a temperature of its own."""
@@ -241,7 +251,6 @@ class Synthesiser:
         ended = kept[-1] in self._tokenizer.eos_ids
         text = self._tokenizer.decode(kept[:-1] if ended else kept)
         draft.messages.append(_said("assistant", text))
-        self._keep_passage(text)
         draft.finished = not ended
 
     def _conversation(self, draft: _Draft) -> Conversation:
@@ -323,19 +332,20 @@ def synthesise(
     manifest = read_manifest(folder)
     shards: list[dict[str, Any]] = manifest.setdefault("shards", [])
     maker = Synthesiser(model, write, settings, progress, given)
-    done = [folder / entry["file"] for entry in shards]
-    maker.remember(done)
+    maker.remember([folder / entry["file"] for entry in shards])
     for number in _missing(shards, settings, maker.shards()):
         started = time.perf_counter()
         conversations, dropped = maker.shard(number)
         path = folder / f"shard-{number:04}.safetensors"
         save_shard(path, conversations)
+        maker.remember([path])
         seconds = time.perf_counter() - started
         shards.append(_entry(path.name, conversations, dropped, seconds))
         _write_manifest(folder, manifest | {"settings": asdict(settings), "shards": shards})
         total = sum(entry["answer_tokens"] for entry in shards)
         speed = shards[-1]["answer_tokens"] / seconds
         say(f"{total:,} of {settings.tokens:,} answer tokens, {speed:,.0f} kept a second")
+        _give_up_where_hopeless(shards)
     return read_manifest(folder)
 
 
@@ -345,6 +355,20 @@ def _missing(shards: list[dict[str, Any]], settings: Synthesis, most: int | None
         if len(shards) == most:
             return
         yield len(shards)
+
+
+def _give_up_where_hopeless(shards: list[dict[str, Any]]) -> None:
+    kept = sum(entry["conversations"] for entry in shards)
+    dropped: Counter[str] = Counter()
+    for entry in shards:
+        dropped.update(entry["dropped"])
+    if dropped.total() > _HOPELESS * (kept + 1):
+        causes = ", ".join(f"{cause}: {count}" for cause, count in dropped.most_common())
+        raise ModelError(
+            "the model writes no conversations that can be used",
+            f"{kept} were kept; dropped: {causes}",
+            "give --prompts FILE.jsonl, so that it only has to answer",
+        )
 
 
 def _entry(

@@ -26,6 +26,7 @@ from alula.training.target import DenseTarget
 
 _LOOK_EVERY = 8  # steps between looks at what has finished, which wait for the device
 _LINES = 1024
+_SHARE = 0.4  # of the free memory, for keys and values
 
 
 class Ask(NamedTuple):
@@ -47,8 +48,15 @@ Writer = Callable[[Sequence[Ask], Progress], list[list[int]]]
 def writer(model: LoadedModel, max_length: int) -> Writer:
     """What writes fastest on the model's device. `max_length`: of a prompt and its answer."""
     if model.decoder.device.type == "cuda":
-        return DenseWriter(model, _LINES, max_length)
+        return DenseWriter(model, _lines(model, max_length), max_length)
     return EngineWriter(model, 16, max_length)
+
+
+def _lines(model: LoadedModel, max_length: int) -> int:
+    """As many lines as a share of the free memory holds."""
+    free, _ = torch.cuda.mem_get_info(model.decoder.device)
+    fitting = int(_SHARE * free / (max_length * model.decoder.cache_bytes_per_token))
+    return max(8, min(_LINES, fitting))
 
 
 class EngineWriter:
