@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,15 +12,26 @@ from alula.errors import UsageError
 from alula.speculation.eagle3_checkpoint import load
 from alula.training.__main__ import main
 from alula.training.corpus import load_corpus
+from alula.training.evaluate import evaluate
 from alula.training.run import Recipe, claim
 
+STAGES = [f"--stage={name}" for name in ("synthesise", "fit", "evaluate", "export")]
 SMALL = "--tokens 900 --together 24 --max-length 128 --draft-vocab 64 --steps 2 --epochs 2"
+
+
+QUICK = {"each": 1, "held_out": 4, "max_tokens": 8, "lengths": (64,), "contexts_each": 2}
 
 
 @pytest.fixture(scope="module")
 def run(tiny_model, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("run") / "out"
-    assert main([str(tiny_model), "--out", str(out), *SMALL.split()]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("alula.training.run.evaluate", partial(evaluate, **QUICK))
+        return _run(tiny_model, out)
+
+
+def _run(tiny_model: Path, out: Path) -> Path:
+    assert main([str(tiny_model), "--out", str(out), *SMALL.split(), *STAGES]) == 0
     return out
 
 

@@ -16,7 +16,7 @@ from alula.errors import UsageError
 if TYPE_CHECKING:
     pass
 
-_STAGES = ("synthesise", "fit", "evaluate", "export")
+_STAGES = ("check", "synthesise", "fit", "evaluate", "export")
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 _DATA, _FIT, _RUN = "Data", "Fitting", "The run"
 
@@ -105,20 +105,13 @@ def train(
         bool,
         typer.Option("--resume", help="Go on with a run.", rich_help_panel=_RUN),
     ] = False,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            help="Before all else overfit 32 answers and decode them, about a minute on a GPU.",
-            rich_help_panel=_RUN,
-        ),
-    ] = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
 ) -> None:
     """Train an EAGLE-3 drafter for a model on text that the model writes itself.
 
-    Four stages: synthesise data, fit, evaluate, export. Each may be interrupted and resumed.
+    In stages: check overfits 32 answers and decodes them, which takes a minute on a GPU and finds
+    what is wired wrongly; synthesise, fit, evaluate, export. Each may be interrupted and resumed.
     """
     stages = _stages(stage)
     with _opening(model):
@@ -141,8 +134,6 @@ def train(
     )
     loaded = load(model, device_named(device), dtype, progress_bar)
     run = Run(recipe, out, loaded, progress_bar, _say, resume=resume, start=start)
-    if check:
-        run.check()
     for name in stages:
         run.stage(name)
 

@@ -25,9 +25,7 @@ def main(arguments: list[str]) -> int:
     try:
         model = load(asked.model, device_named(asked.device), asked.dtype, _lines)
         run = Run(recipe, asked.out, model, _lines, _say, resume=asked.resume, start=asked.start)
-        if asked.check:
-            run.check()
-        for stage in asked.stage or STAGES:
+        for stage in [name for name in STAGES if not asked.stage or name in asked.stage]:
             run.stage(stage)
     except AlulaError as error:
         sys.stderr.write(f"error: {error.what}\n  why: {error.why}\n  fix: {error.fix}\n")
@@ -44,7 +42,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--start", type=Path)
-    parser.add_argument("--check", action="store_true", help="run the self-check first")
     for field in fields(Recipe):
         if field.name != "model":
             kind = {"prompts": str, "rate": float}.get(field.name, int)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alula.bench.decode import chat_ids
-from alula.bench.workloads import WORKLOADS
+from alula.bench.workloads import select
 from alula.engine.core import Engine
 from alula.engine.core import Request as EngineRequest
 from alula.engine.settings import Settings
@@ -69,7 +69,8 @@ class Setting(NamedTuple):
         return "shared" if self.shared else "independent"
 
     def __str__(self) -> str:
-        return f"{self.shape} at T {self.temperature}, {self.noise} noise"
+        noise = "" if self.temperature == 0 else f", {self.noise} noise"
+        return f"{self.shape} at T {self.temperature}{noise}"
 
 
 class _OwnNoise(Eagle3Drafter):
@@ -85,11 +86,12 @@ def settings(shapes: Sequence[str] = SHAPES, temperature: float = 0.8) -> list[S
     return [Setting(shape, *way) for shape in shapes for way in ways]
 
 
-def prompts(model: LoadedModel, corpus: Corpus | None, held_out: int = 48) -> list[Prompt]:
-    """The prompts of `bench` by kind, and first queries of held-out conversations."""
-    found = [
-        Prompt(kind, chat_ids(model, text)) for kind, texts in WORKLOADS.items() for text in texts
-    ]
+def prompts(
+    model: LoadedModel, corpus: Corpus | None, each: int | None = None, held_out: int = 48
+) -> list[Prompt]:
+    """`each` prompts of every kind of `bench`, all where None, and held-out first queries."""
+    chosen = select(prompts_per_kind=each)
+    found = [Prompt(work.kind, chat_ids(model, work.prompt)) for work in chosen]
     if corpus is not None:
         for number in np.flatnonzero(corpus.held_out)[:held_out]:
             tokens, mask = corpus.of(int(number))
@@ -228,6 +230,8 @@ def evaluate(
     progress: Progress,
     *,
     ways: Sequence[Setting] | None = None,
+    each: int | None = None,
+    held_out: int = 48,
     max_tokens: int = 128,
     sequences: int = 16,
     lengths: Sequence[int] = (512, 1024, 2048, 4096, 8192),
@@ -235,7 +239,7 @@ def evaluate(
 ) -> Mapping[str, Any]:
     """All settings on all prompts, and the greedy chain by context length."""
     ways = settings() if ways is None else ways
-    asked = prompts(model, corpus)
+    asked = prompts(model, corpus, each, held_out)
     found: list[dict[str, Any]] = []
     for setting in ways:
         done = answer(

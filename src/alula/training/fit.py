@@ -135,13 +135,13 @@ class Trainer:
         )
         return [self._corpus.batch(group) for group in groups]
 
-    def coverage(self) -> float:
-        """Share of held-out loss-bearing tokens that the draft vocabulary has."""
+    def coverage(self) -> float | None:
+        """Share of held-out loss-bearing tokens in the draft vocabulary; None without any."""
         known = np.zeros(self.network.config.vocab_size, bool)
         known[self.draft_ids.cpu().numpy()] = True
         lengths = self._corpus.lengths()
         bears = self._corpus.mask & np.repeat(self._corpus.held_out, lengths)
-        return float(known[self._corpus.tokens[bears]].mean()) if bears.any() else math.nan
+        return float(known[self._corpus.tokens[bears]].mean()) if bears.any() else None
 
     def prepare(self, batch: Batch) -> Lesson:
         """Run the target over a batch."""

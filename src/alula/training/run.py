@@ -24,7 +24,7 @@ from alula.training.given import read_prompts
 from alula.training.selfcheck import self_check
 from alula.training.writer import Writer, writer
 
-STAGES = ("synthesise", "fit", "evaluate", "export")
+STAGES = ("check", "synthesise", "fit", "evaluate", "export")
 _RUN, _EVALUATION, _DRAFTER = "run.json", "evaluation.json", "drafter"
 
 
@@ -102,6 +102,7 @@ class Run:
         """Run one of STAGES; its time is added to the run's."""
         started = time.perf_counter()
         {
+            "check": self.check,
             "synthesise": self.synthesise,
             "fit": self.fit,
             "evaluate": self.evaluate,
@@ -135,8 +136,8 @@ class Run:
     def fit(self) -> None:
         """Learn."""
         trainer = Trainer(self._model, self._corpus(), self.recipe.fit(), self._start)
-        coverage = trainer.coverage()
-        self._say(f"the draft vocabulary covers {coverage:.1%} of held-out answers")
+        if (coverage := trainer.coverage()) is not None:
+            self._say(f"the draft vocabulary covers {coverage:.1%} of held-out answers")
         if self._model.decoder.device.type == "cpu":
             self._say(_forecast(trainer))
         fit(trainer, self._folder / "fit", self._progress, self._say, resume=self._resume)
