@@ -133,9 +133,8 @@ def train(
         together=together,
     )
     loaded = load(model, device_named(device), dtype, progress_bar)
-    run = Run(recipe, out, loaded, progress_bar, _say, resume=resume, start=start)
-    for name in stages:
-        run.stage(name)
+    run = Run(recipe, out, loaded, progress_bar, _say, stages=stages, resume=resume, start=start)
+    run.all()
 
 
 def parse_count(text: str) -> int:

@@ -24,9 +24,17 @@ def main(arguments: list[str]) -> int:
     recipe = Recipe(**{name: value for name, value in given.items() if value is not None})
     try:
         model = load(asked.model, device_named(asked.device), asked.dtype, _lines)
-        run = Run(recipe, asked.out, model, _lines, _say, resume=asked.resume, start=asked.start)
-        for stage in [name for name in STAGES if not asked.stage or name in asked.stage]:
-            run.stage(stage)
+        run = Run(
+            recipe,
+            asked.out,
+            model,
+            _lines,
+            _say,
+            resume=asked.resume,
+            start=asked.start,
+            stages=asked.stage or STAGES,
+        )
+        run.all()
     except AlulaError as error:
         sys.stderr.write(f"error: {error.what}\n  why: {error.why}\n  fix: {error.fix}\n")
         return error.exit_code

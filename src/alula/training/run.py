@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from alula.training.export import card, export, fitted
 from alula.training.fit import CURVE, STATE, Fit, Trainer, fit
 from alula.training.given import read_prompts
 from alula.training.selfcheck import self_check
+from alula.training.turns import Message, Turns
 from alula.training.writer import Writer, writer
 
 STAGES = ("check", "synthesise", "fit", "evaluate", "export")
@@ -84,10 +85,19 @@ class Run:
         progress: Progress,
         say: Callable[[str], None],
         *,
+        stages: Sequence[str] = STAGES,
         resume: bool = False,
         start: Path | None = None,
     ) -> None:
-        """`start`: an exported drafter whose weights the fit begins with. See `claim`."""
+        """`start`: an exported drafter whose weights the fit begins with.
+
+        Raises UsageError for a folder that holds something else, prompts that cannot be used, and
+        a model that cannot write its own.
+        """
+        self._stages = [name for name in STAGES if name in stages]
+        self._given = None
+        if "synthesise" in self._stages:
+            self._given = _given(recipe, model, say)
         claim(recipe, folder, resume=resume)
         self.recipe = recipe
         self._folder = folder
@@ -98,8 +108,12 @@ class Run:
         self._start = None if start is None else load(start)
         self._writer: Writer | None = None
 
-    def stage(self, name: str) -> None:
-        """Run one of STAGES; its time is added to the run's."""
+    def all(self) -> None:
+        """Run the stages one after another; the time of each is added to the run's."""
+        for name in self._stages:
+            self._stage(name)
+
+    def _stage(self, name: str) -> None:
         started = time.perf_counter()
         {
             "check": self.check,
@@ -119,10 +133,6 @@ class Run:
 
     def synthesise(self) -> None:
         """Write conversations, or have the model answer the user's prompts."""
-        given = None
-        if self.recipe.prompts is not None:
-            given = read_prompts(Path(self.recipe.prompts))
-            self._say(given.report())
         synthesis.synthesise(
             self._model,
             self._write,
@@ -130,7 +140,7 @@ class Run:
             self.recipe.synthesis(),
             self._progress,
             self._say,
-            given=None if given is None else given.conversations,
+            given=self._given,
         )
 
     def fit(self) -> None:
@@ -187,6 +197,18 @@ class Run:
 
     def _checkpoint(self) -> Eagle3Checkpoint:
         return fitted(self._folder / "fit" / STATE)
+
+
+def _given(
+    recipe: Recipe, model: LoadedModel, say: Callable[[str], None]
+) -> list[list[Message]] | None:
+    """The user's prompts, None where the model writes its own and can."""
+    if recipe.prompts is None:
+        Turns(model)
+        return None
+    given = read_prompts(Path(recipe.prompts))
+    say(given.report())
+    return given.conversations
 
 
 def claim(recipe: Recipe, folder: Path, *, resume: bool) -> None:
