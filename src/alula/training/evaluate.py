@@ -146,8 +146,8 @@ def answer(
         for number, prompt in enumerate(asked)
     ]
     with progress(str(setting), len(asked)) as task:
-        while engine.has_work:
-            task.advance(sum(event.output is not None for event in engine.step()))
+        for event in engine.follow(requests):
+            task.advance(int(event.output is not None))
     return [
         _answered(prompt.kind, request) for prompt, request in zip(asked, requests, strict=True)
     ]

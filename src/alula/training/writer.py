@@ -74,9 +74,8 @@ class EngineWriter:
         """Answer all, `sequences` of them side by side."""
         requests = [self._engine.add(ask.prompt, _params(ask)) for ask in asks]
         with progress("writing", len(asks)) as task:
-            while self._engine.has_work:
-                done = sum(event.output is not None for event in self._engine.step())
-                task.advance(done)
+            for event in self._engine.follow(requests):
+                task.advance(int(event.output is not None))
         return [request.answers[0].output().token_ids for request in requests]
 
 
