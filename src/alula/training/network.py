@@ -1,0 +1,250 @@
+"""EAGLE-3 as it learns: the network of `speculation.eagle3`, differentiable, over padded batches.
+
+Training-time test (Li et al., arXiv 2503.01840): the network is unrolled over J steps in which it
+reads its own hidden states, as it will when it drafts, and the tokens that truly follow. A pair is
+(feature of t, token at t + 1); step j continues it with the token at t + 1 + j and predicts the
+one at t + 2 + j. Sequences are padded on the right, which causal attention never sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from alula.models.rope import inverse_frequencies
+from alula.ops.rope import rotary_table, rotate
+from alula.speculation.eagle3_config import Eagle3Config
+
+STEP_WEIGHT = 0.8
+"""Each step's loss weighs this much of the one before."""
+
+
+class Teacher(NamedTuple):
+    """What the target says at the M places whose next token bears loss."""
+
+    sequences: Tensor
+    """[M] int64, line of the batch."""
+    places: Tensor
+    """[M] int64, position whose next token is predicted."""
+    probabilities: Tensor
+    """[M, Vd] fp32, the target's, renormalised on the draft vocabulary."""
+    choice: Tensor
+    """[M] int64, draft id of the target's own choice, -1 where the draft vocabulary lacks it."""
+
+
+class StepLoss(NamedTuple):
+    """One unrolled step over a batch."""
+
+    loss: Tensor
+    """[], mean soft cross-entropy where the target's choice can be drafted."""
+    places: Tensor
+    """[P] int64, the entries of the teacher this step could predict."""
+    hits: Tensor
+    """[P] bool, where the likeliest draft is the target's choice."""
+
+
+class DraftNetwork(nn.Module):
+    """A drafter's weights under their public names, in fp32."""
+
+    def __init__(self, config: Eagle3Config) -> None:
+        super().__init__()
+        self.config = config
+        h, wide = config.hidden_size, config.features * config.target_hidden_size
+        self.fc = _linear(wide, h)
+        self.midlayer = _MidLayer(config)
+        self.norm = _Norm(h, config)
+        self.lm_head = _linear(h, config.draft_vocab_size)
+        if config.norm_before_fc:
+            self.input_norm = _Norm(wide, config)
+        if config.fc_norm:
+            norms = [_Norm(config.target_hidden_size, config) for _ in range(config.features)]
+            self.fc_norm = nn.ModuleList(norms)
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """The target's features [..., taps * h_target] as hidden states [..., h]."""
+        x = features
+        if self.config.norm_before_fc:
+            x = self.input_norm(x)
+        if self.config.fc_norm:
+            parts = x.chunk(self.config.features, dim=-1)
+            pairs = zip(self.fc_norm, parts, strict=True)
+            x = torch.cat([norm(part) for norm, part in pairs], dim=-1)
+        return _wide(self.fc(x), self.norm.weight)
+
+    def unroll(
+        self, features: Tensor, tokens: Tensor, embed: Callable[[Tensor], Tensor], steps: int
+    ) -> Iterator[Tensor]:
+        """Hidden states [B, n, h] of pairs t = 0 … n - 1 after each of `steps` steps.
+
+        `features` [B, n, taps * h_target] of positions 0 … n - 1; `tokens` [B, n + 1] ids. Where
+        t + 1 + j is behind the last token the result means nothing.
+        """
+        n = features.shape[1]
+        hidden = self.fuse(features)
+        memory = _Memory(n, features.device)
+        for step in range(steps):
+            following = F.pad(tokens[:, 1 + step :], (0, step))
+            hidden = self.midlayer(hidden, embed(following), memory)
+            yield hidden
+            if self.config.norm_output:
+                hidden = self.norm(hidden)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Over the draft vocabulary: [..., h] to [..., Vd]."""
+        scores: Tensor = self.lm_head(self.norm(hidden))
+        return _wide(scores, self.norm.weight)
+
+    def losses(
+        self,
+        features: Tensor,
+        tokens: Tensor,
+        embed: Callable[[Tensor], Tensor],
+        teacher: Teacher,
+        steps: int,
+    ) -> list[StepLoss]:
+        """Every step against the teacher; arguments as of `unroll`.
+
+        Step j predicts the token after place r from the pair t = r - 1 - j, so that the loss mask
+        is that of the predicted token. Logits are made again for the gradient, not kept.
+        """
+        found = []
+        for step, hidden in enumerate(self.unroll(features, tokens, embed, steps)):
+            (reachable,) = (teacher.places >= 1 + step).nonzero(as_tuple=True)
+            pairs = teacher.places[reachable] - 1 - step
+            rows = hidden[teacher.sequences[reachable], pairs]
+            choice = teacher.choice[reachable]
+            wanted = teacher.probabilities[reachable]
+            loss, hits = checkpoint(
+                self._compare,
+                rows,
+                wanted,
+                choice,
+                use_reentrant=False,
+                preserve_rng_state=False,
+            )
+            found.append(StepLoss(loss, reachable, hits))
+        return found
+
+    def _compare(self, hidden: Tensor, wanted: Tensor, choice: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.logits(hidden)
+        entropy = -(wanted * logits.log_softmax(-1)).sum(-1)
+        known = (choice >= 0).to(entropy.dtype)
+        return (entropy * known).sum() / known.sum().clamp_min(1), logits.argmax(-1) == choice
+
+
+def weighted(losses: list[StepLoss]) -> Tensor:
+    """The loss that is minimised: steps weigh 1, 0.8, 0.64, …"""
+    return torch.stack([STEP_WEIGHT**step * part.loss for step, part in enumerate(losses)]).sum()
+
+
+class _Memory:
+    """Keys and values of all steps so far, [B, kv, n, d] each, and what a query sees of them.
+
+    A query of pair t sees the first step's keys up to t, and of every later step only its own.
+    """
+
+    def __init__(self, n: int, device: torch.device) -> None:
+        self.step = 0
+        self._keys: list[Tensor] = []
+        self._values: list[Tensor] = []
+        self._future = torch.ones(n, n, dtype=torch.bool, device=device).triu(1)
+        self.positions = torch.arange(n, device=device)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Add k, v [B, kv, n, d]; mix values for q [B, kv, g, n, d] into [B, kv, g, n, d]."""
+        self._keys.append(k[:, :, None])
+        self._values.append(v[:, :, None])
+        self.step += 1
+        q = q * q.shape[-1] ** -0.5
+        base = (q @ self._keys[0].mT).masked_fill(self._future, -torch.inf)
+        own = [(q * key).sum(-1, keepdim=True) for key in self._keys[1:]]
+        weights = torch.cat([base, *own], dim=-1).softmax(-1).to(v.dtype)
+        n = base.shape[-1]
+        mixed = weights[..., :n] @ self._values[0]
+        for number, value in enumerate(self._values[1:]):
+            mixed = mixed + weights[..., n + number, None] * value
+        return mixed
+
+
+class _Norm(nn.Module):
+    def __init__(self, size: int, config: Eagle3Config) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self._eps = config.rms_eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(_wide(x, self.weight), x.shape[-1:], self.weight, self._eps)
+
+
+class _Attention(nn.Module):
+    def __init__(self, config: Eagle3Config) -> None:
+        super().__init__()
+        self._kv_heads, self._head_dim = config.kv_heads, config.head_dim
+        keys = config.kv_heads * config.head_dim
+        self.q_proj = _linear(2 * config.hidden_size, config.heads * config.head_dim)
+        self.k_proj = _linear(2 * config.hidden_size, keys)
+        self.v_proj = _linear(2 * config.hidden_size, keys)
+        self.o_proj = _linear(config.heads * config.head_dim, config.hidden_size)
+        self._frequencies, self._scale = inverse_frequencies(config.rope, config.head_dim)
+
+    def forward(self, x: Tensor, memory: _Memory) -> Tensor:
+        batch, n, _ = x.shape
+        positions = memory.positions + memory.step
+        rotation = rotary_table(self._frequencies.to(x.device), positions, self._scale)
+
+        def heads(projected: Tensor) -> Tensor:
+            return projected.view(batch, n, -1, self._head_dim)
+
+        q = rotate(heads(self.q_proj(x)), *rotation).transpose(1, 2)
+        k = rotate(heads(self.k_proj(x)), *rotation).transpose(1, 2)
+        v = heads(self.v_proj(x)).transpose(1, 2)
+        grouped = q.reshape(batch, self._kv_heads, -1, n, self._head_dim)
+        mixed = memory.attend(grouped, k, v).flatten(1, 2)
+        added: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
+        return added
+
+
+class _FeedForward(nn.Module):
+    def __init__(self, config: Eagle3Config) -> None:
+        super().__init__()
+        self.gate_proj = _linear(config.hidden_size, config.intermediate_size)
+        self.up_proj = _linear(config.hidden_size, config.intermediate_size)
+        self.down_proj = _linear(config.intermediate_size, config.hidden_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        added: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return added
+
+
+class _MidLayer(nn.Module):
+    def __init__(self, config: Eagle3Config) -> None:
+        super().__init__()
+        h = config.hidden_size
+        self._normed_residual = config.norm_before_residual
+        self.input_layernorm = _Norm(h, config)
+        self.hidden_norm = _Norm(h, config)
+        self.self_attn = _Attention(config)
+        self.post_attention_layernorm = _Norm(h, config)
+        self.mlp = _FeedForward(config)
+
+    def forward(self, hidden: Tensor, embedded: Tensor, memory: _Memory) -> Tensor:
+        normed = self.hidden_norm(hidden)
+        pair = torch.cat((self.input_layernorm(embedded), normed), dim=-1)
+        residual = normed if self._normed_residual else hidden
+        x = residual + self.self_attn(pair, memory)
+        y: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return y
+
+
+def _linear(inner: int, outer: int) -> nn.Linear:
+    return nn.Linear(inner, outer, bias=False)
+
+
+def _wide(x: Tensor, weight: Tensor) -> Tensor:
+    """In the masters' dtype: norms, the residual stream and the loss are not rounded."""
+    return x.to(weight.dtype)

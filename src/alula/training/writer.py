@@ -1,0 +1,253 @@
+"""Many prompts answered by the model, through the engine or in large dense batches.
+
+Both draw the same tokens, up to rounding: the target's own choice under keyed noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from alula.engine.core import Engine
+from alula.engine.settings import Settings
+from alula.engine.speculator import Speculator
+from alula.models.load import LoadedModel
+from alula.models.progress import Progress
+from alula.sampling.noise import gumbel, request_key
+from alula.sampling.params import SamplingParams
+from alula.sampling.transforms import scale
+from alula.training.target import DenseTarget
+
+_LOOK_EVERY = 8  # steps between looks at what has finished, which wait for the device
+_LINES = 1024
+_SHARE = 0.4  # of the free memory, for keys and values
+
+
+class Ask(NamedTuple):
+    """One prompt and how to continue it."""
+
+    prompt: list[int]
+    temperature: float
+    seed: int
+    max_tokens: int
+    min_p: float = 0.0
+    stop_ids: frozenset[int] = frozenset()
+    """Besides the model's own."""
+
+
+Writer = Callable[[Sequence[Ask], Progress], list[list[int]]]
+"""Continues every prompt; a token that ended one is its last. The order is that of the prompts."""
+
+
+def writer(model: LoadedModel, max_length: int) -> Writer:
+    """What writes fastest on the model's device. `max_length`: of a prompt and its answer."""
+    if model.decoder.device.type == "cuda":
+        return DenseWriter(model, _lines(model, max_length), max_length)
+    return EngineWriter(model, 16, max_length)
+
+
+def _lines(model: LoadedModel, max_length: int) -> int:
+    """As many lines as a share of the free memory holds."""
+    free, _ = torch.cuda.mem_get_info(model.decoder.device)
+    fitting = int(_SHARE * free / (max_length * model.decoder.cache_bytes_per_token))
+    return max(8, min(_LINES, fitting))
+
+
+class EngineWriter:
+    """Continues prompts through the engine, as `generate` does."""
+
+    def __init__(self, model: LoadedModel, sequences: int, max_length: int) -> None:
+        settings = Settings(
+            max_sequences=sequences,
+            max_length=max_length,
+            cache_tokens=(sequences + 1) * (max_length + 64),
+        )
+        self._engine = Engine(model, settings, Speculator())
+
+    def __call__(self, asks: Sequence[Ask], progress: Progress) -> list[list[int]]:
+        """Answer all, `sequences` of them side by side."""
+        requests = [self._engine.add(ask.prompt, _params(ask)) for ask in asks]
+        with progress("writing", len(asks)) as task:
+            for event in self._engine.follow(requests):
+                task.advance(int(event.output is not None))
+        return [request.answers[0].output().token_ids for request in requests]
+
+
+class DenseWriter:
+    """Continues prompts in one large batch with keys and values in one dense block a layer.
+
+    A line that has finished is filled again once an eighth of them has.
+    """
+
+    def __init__(self, model: LoadedModel, lines: int, max_length: int) -> None:
+        shape, device = model.decoder.shape, model.decoder.device
+        self._target = DenseTarget(model.decoder)
+        self._decoder = model.decoder
+        self._eos = model.tokenizer.eos_ids
+        self._vocabulary = min(shape.vocab_size, model.tokenizer.vocab_size)
+        self._max_length = max_length
+        size = (2, shape.layers, lines, shape.kv_heads, max_length, shape.head_dim)
+        self._cache = torch.zeros(size, dtype=model.decoder.cache_dtype, device=device)
+        self._lines = lines
+
+    @torch.inference_mode()
+    def __call__(self, asks: Sequence[Ask], progress: Progress) -> list[list[int]]:
+        """Answer all."""
+        state = _Lines(self._lines, self._max_length, self._decoder.device)
+        waiting = deque(sorted(range(len(asks)), key=lambda i: len(asks[i].prompt)))
+        answers: list[list[int]] = [[] for _ in asks]
+        with progress("writing", len(asks)) as task:
+            while waiting or state.busy:
+                free = [line for line in range(self._lines) if line not in state.busy]
+                if waiting and (len(free) >= self._lines // 8 or not state.busy):
+                    new = {line: waiting.popleft() for line in free[: len(waiting)]}
+                    self._admit(state, {line: asks[i] for line, i in new.items()})
+                    state.busy |= new
+                for _ in range(_LOOK_EVERY):
+                    self._step(state)
+                for line, number in state.take_finished():
+                    answers[number] = state.answer(line)
+                    task.advance(1)
+        return answers
+
+    def _admit(self, state: _Lines, asks: dict[int, Ask]) -> None:
+        """Compute the prompts of new lines and choose their first tokens."""
+        lines = torch.tensor(list(asks), device=state.length.device)
+        state.begin(list(asks), list(asks.values()), self._eos)
+        length = int(state.length[lines].max())
+        for part in torch.split(lines, max(1, 65536 // length)):
+            n = int(state.length[part].max())
+
+            def keep(layer: int, q: Tensor, k: Tensor, v: Tensor, part: Tensor = part) -> Tensor:
+                self._cache[0, layer, part, :, : k.shape[1]] = k.transpose(1, 2)
+                self._cache[1, layer, part, :, : v.shape[1]] = v.transpose(1, 2)
+                q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+                mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+                return mixed.transpose(1, 2)
+
+            positions = torch.arange(n, device=part.device)[None]
+            last = self._target.run(state.tokens[part, :n], positions, (), keep).last
+            at = torch.arange(len(part), device=part.device)
+            self._choose(state, part, last[at, state.length[part] - 1])
+
+    def _step(self, state: _Lines) -> None:
+        """One token for every line; those that are done compute for nothing."""
+        every = torch.arange(self._lines, device=state.length.device)
+        positions = (state.length - 1).clamp_min(0)
+        longest = state.bound()
+        seen = torch.arange(longest, device=positions.device) <= positions[:, None]
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            keys, values = self._cache[0, layer], self._cache[1, layer]
+            keys[every, :, positions] = k[:, 0]
+            values[every, :, positions] = v[:, 0]
+            grouped = q.view(len(q), keys.shape[1], -1, q.shape[-1])
+            mixed = F.scaled_dot_product_attention(
+                grouped, keys[:, :, :longest], values[:, :, :longest], seen[:, None, None]
+            )
+            return mixed.flatten(1, 2)[:, None]
+
+        ids = state.tokens[every, positions][:, None]
+        last = self._target.run(ids, positions[:, None], (), attend).last[:, 0]
+        self._choose(state, every, last)
+
+    def _choose(self, state: _Lines, lines: Tensor, hidden: Tensor) -> None:
+        logits = self._decoder.logits(hidden)[:, : self._vocabulary]
+        temperature = state.temperature[lines, None]
+        scaled = scale(logits, torch.where(temperature > 0, temperature, 1.0))
+        every = torch.arange(self._vocabulary, device=logits.device)
+        noisy = scaled + gumbel(state.keys[lines], state.length[lines], every)
+        noisy.masked_fill_(scaled < state.log_min_p[lines, None], -torch.inf)
+        drawn = torch.where(temperature[:, 0] > 0, noisy.argmax(-1), logits.argmax(-1))
+        state.append(lines, drawn)
+
+
+class _Lines:
+    """The sequences of a dense batch."""
+
+    def __init__(self, count: int, max_length: int, device: torch.device) -> None:
+        self.busy: dict[int, int] = {}
+        """Line to the number of its prompt."""
+        self.tokens = torch.zeros(count, max_length + 1, dtype=torch.int64, device=device)
+        self.length = torch.zeros(count, dtype=torch.int64, device=device)
+        self.limit = torch.zeros_like(self.length)
+        self.done = torch.ones(count, dtype=torch.bool, device=device)
+        self.keys = torch.zeros_like(self.length)
+        self.temperature = torch.zeros(count, device=device)
+        self.log_min_p = torch.zeros(count, device=device)
+        self.stops = torch.full((count, 8), -1, device=device)
+        self._max_length = max_length
+        self._starts: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self._longest = 0
+
+    def begin(self, lines: list[int], asks: list[Ask], eos: frozenset[int]) -> None:
+        """Give lines to prompts."""
+        device = self.length.device
+        rows = torch.tensor(lines, device=device)
+        longest = max(len(ask.prompt) for ask in asks)
+        padded = torch.zeros(len(asks), longest, dtype=torch.int64)
+        stops = torch.full((len(asks), self.stops.shape[1]), -1)
+        for number, ask in enumerate(asks):
+            padded[number, : len(ask.prompt)] = torch.tensor(ask.prompt)
+            ends = sorted(eos | ask.stop_ids)
+            stops[number, : len(ends)] = torch.tensor(ends)
+        self.tokens[rows, :longest] = padded.to(device)
+        self.stops[rows] = stops.to(device)
+        lengths = [len(ask.prompt) for ask in asks]
+        limits = [
+            min(n + ask.max_tokens, self._max_length) for n, ask in zip(lengths, asks, strict=True)
+        ]
+        floors = [math.log(ask.min_p) if ask.min_p else -math.inf for ask in asks]
+        self._starts |= dict(zip(lines, lengths, strict=True))
+        self.length[rows] = torch.tensor(lengths, device=device)
+        self.limit[rows] = torch.tensor(limits, device=device)
+        self.keys[rows] = torch.tensor([request_key(ask.seed, 0) for ask in asks], device=device)
+        self.temperature[rows] = torch.tensor([ask.temperature for ask in asks], device=device)
+        self.log_min_p[rows] = torch.tensor(floors, device=device)
+        self.done[rows] = False
+        self._longest = max(self._longest, longest)
+
+    def append(self, lines: Tensor, tokens: Tensor) -> None:
+        """Add a token to every line that is not done, and see whether it ends it."""
+        running = ~self.done[lines]
+        at = self.length[lines]
+        self.tokens[lines, at] = torch.where(running, tokens, self.tokens[lines, at])
+        self.length[lines] = at + running
+        stopped = (tokens[:, None] == self.stops[lines]).any(1)
+        self.done[lines] |= stopped | (self.length[lines] >= self.limit[lines])
+
+    def bound(self) -> int:
+        """More positions than any line has, without asking the device; grows with every step."""
+        self._longest = min(self._longest + 1, self._max_length)
+        return min(-(-self._longest // 64) * 64, self._max_length)
+
+    def take_finished(self) -> list[tuple[int, int]]:
+        """Lines that are done now, with the numbers of their prompts; they are free again."""
+        done, lengths = self.done.tolist(), self.length.tolist()
+        finished = [(line, number) for line, number in self.busy.items() if done[line]]
+        for line, _ in finished:
+            del self.busy[line]
+        self._ends |= {line: lengths[line] for line, _ in finished}
+        self._longest = max((lengths[line] for line in self.busy), default=0)
+        return finished
+
+    def answer(self, line: int) -> list[int]:
+        """What was written on a finished line."""
+        return self.tokens[line, self._starts[line] : self._ends[line]].tolist()
+
+
+def _params(ask: Ask) -> SamplingParams:
+    return SamplingParams(
+        temperature=ask.temperature,
+        min_p=ask.min_p,
+        seed=ask.seed,
+        max_tokens=ask.max_tokens,
+        stop_token_ids=tuple(sorted(ask.stop_ids)),
+    )
