@@ -89,9 +89,7 @@ class DenseTarget:
         return Teacher(sequences, places, probabilities, choice)
 
 
-def _layer(
-    layer: Layer, x: Tensor, index: int, rotation: Rotation, attend: Attend
-) -> Tensor:
+def _layer(layer: Layer, x: Tensor, index: int, rotation: Rotation, attend: Attend) -> Tensor:
     attention, feed_forward = layer.attention, layer.feed_forward
     batch, n, _ = x.shape
     normed = rms_norm(x, layer.attention_norm, layer.eps)
