@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from alula.engine.speculator import Speculator, speculator
+from alula.engine.speculator import Speculator, asked, speculator
 from alula.models.load import load
 from alula.speculation.eagle3_checkpoint import random_checkpoint, save
 from alula.speculation.tree import parse_shape
@@ -24,7 +24,7 @@ def test_tokens_do_not_depend_on_batch_chunks_prefixes_or_drafts(
     shape = model.decoder.shape
     requests = cases(shape.vocab_size, 8, 24)
     plain = answers(engine(model), requests, together=False)
-    assert answers(engine(model, chunk_rows=7, page_size=8), requests, together=True) == plain
+    assert answers(engine(model, chunk_rows=7, page_size=16), requests, together=True) == plain
     assert answers(engine(model, max_sequences=16), requests, together=True) == plain
     truths = [(prompt, out) for (prompt, _), out in zip(requests, plain, strict=True)]
     for words in ("chain:4", "tree:4x3:12"):
@@ -39,5 +39,5 @@ def test_tokens_do_not_depend_on_batch_chunks_prefixes_or_drafts(
     )
     save(drafter, tmp_path / "drafter")
     for words in ("chain:3", "tree:3x3:9"):
-        drafting = speculator(words, tmp_path / "drafter", model.decoder)
+        drafting = speculator(asked(words, tmp_path / "drafter"), model.decoder)
         assert answers(engine(model, drafting), requests, together=True) == plain, words

@@ -57,7 +57,7 @@ def test_the_product_is_right(name: str, device: torch.device) -> None:
     for rows in (1, 40, 300):
         x = torch.randn(rows, tiled.shape[1], device=device, dtype=torch.bfloat16)
         expected = x.double() @ dense.values.double().T + dense.bias.double()
-        for found, most in ((linear_fp32(x, tiled), 1e-5), (linear(x, tiled), 1e-2)):
+        for found, most in ((linear_fp32(x, tiled), 2e-5), (linear(x, tiled), 1e-2)):
             assert float((found.double() - expected).norm() / expected.norm()) < most
 
 

@@ -102,6 +102,20 @@ class Corpus:
         kept = self.mask & ~np.repeat(self.held_out, self.lengths())
         return torch.from_numpy(np.bincount(self.tokens[kept], minlength=vocab_size))
 
+    def only(self, chosen: NDArray[np.int64]) -> Corpus:
+        """The conversations `chosen` alone, in this order."""
+        parts = [self.of(number) for number in chosen.tolist()]
+        lengths = np.array([len(tokens) for tokens, _ in parts], np.int64)
+        return Corpus(
+            tokens=np.concatenate([tokens for tokens, _ in parts]),
+            mask=np.concatenate([mask for _, mask in parts]),
+            offsets=np.concatenate((np.zeros(1, np.int64), lengths.cumsum())),
+            held_out=self.held_out[chosen],
+            temperature=self.temperature[chosen],
+            source=self.source[chosen],
+            signatures=self.signatures[chosen],
+        )
+
     def _span(self, number: int) -> slice:
         return slice(int(self.offsets[number]), int(self.offsets[number + 1]))
 

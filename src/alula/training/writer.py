@@ -25,7 +25,7 @@ from alula.sampling.transforms import scale
 from alula.training.target import DenseTarget
 
 _LOOK_EVERY = 8  # steps between looks at what has finished, which wait for the device
-_LINES = 1024
+_LINES = 2048
 _SHARE = 0.4  # of the free memory, for keys and values
 
 
