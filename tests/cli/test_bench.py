@@ -83,7 +83,7 @@ def test_a_drafter_is_measured_beside_prompt_lookup(
     save(checkpoint, tmp_path / "drafter")
     asked = ("bench", "decode", tiny_model, *DECODE, "--drafter", tmp_path / "drafter", "--json")
     results = json.loads(alula(*asked).out)["results"]
-    assert results["shapes"] == ["plain", "ngram", "eagle3 chain:4"]
+    assert results["shapes"] == ["plain", "ngram", "eagle3 chain:4", "auto"]
     assert results["identical"] is True
     tree = json.loads(alula(*asked, "--speculation", "tree:2x2:4").out)["results"]
     assert tree["shapes"] == ["plain", "eagle3 tree:2x2:4"]

@@ -59,10 +59,10 @@ def write_drafter(model: LoadedModel, folder: Path, **changes: Any) -> Path:
         ("ngram", False, "prompt lookup, chain:8"),
         ("chain:3", False, "prompt lookup, chain:3"),
         ("tree:4x1:4", False, "prompt lookup, chain:4"),
-        ("chain:3", True, "EAGLE-3 from {folder}, chain:3"),
-        ("tree:3x2:6", True, "EAGLE-3 from {folder}, tree:3x2:6"),
+        ("chain:3", True, "EAGLE-3, the drafter {folder}, chain:3"),
+        ("tree:3x2:6", True, "EAGLE-3, the drafter {folder}, tree:3x2:6"),
         ("auto", False, "auto: prompt lookup, up to 8 tokens"),
-        ("auto", True, "auto: EAGLE-3 from {folder}, up to 4 tokens"),
+        ("auto", True, "auto: EAGLE-3, the drafter {folder}, up to 5 tokens"),
     ],
 )
 def test_every_option_builds_what_it_says(

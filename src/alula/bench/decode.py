@@ -18,7 +18,7 @@ from alula.bench.workloads import Workload
 from alula.engine.core import Engine, LaunchRecord
 from alula.engine.outputs import RequestOutput
 from alula.engine.settings import Settings
-from alula.engine.speculator import asked, speculator
+from alula.engine.speculator import asked, needs_drafter, speculator
 from alula.errors import UsageError
 from alula.models.load import LoadedModel
 from alula.models.progress import Progress, silent
@@ -48,7 +48,7 @@ class Plan:
 
     def used_drafter(self, option: str) -> Path | None:
         """The drafter where `option` needs one."""
-        return None if option in (_OFF, "chain:0", "ngram") else self.drafter
+        return self.drafter if needs_drafter(option) else None
 
     @property
     def shapes(self) -> list[str]:

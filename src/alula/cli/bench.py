@@ -15,13 +15,14 @@ from alula.cli import options
 from alula.cli.console import print_dim, print_help_alone, print_json, print_text, progress_bar
 from alula.cli.session import load_model, opening
 from alula.errors import UsageError
+from alula.speculation.shipped import shipped
 
 if TYPE_CHECKING:
     from alula.bench.decode import Plan
     from alula.models.load import LoadedModel
 
 _DIFFERENT = 1
-_DRAFTER_SHAPE = "chain:4"
+_DRAFTER_SHAPES = ("chain:4", "auto")
 
 app = typer.Typer()
 
@@ -39,7 +40,7 @@ def decode(
         list[str] | None,
         typer.Option(
             help="A shape to compare with plain decoding; may be repeated. By default ngram, and "
-            f"{_DRAFTER_SHAPE} where a drafter is given.",
+            f"{' and '.join(_DRAFTER_SHAPES)} where there is a drafter.",
             metavar="SHAPE",
         ),
     ] = None,
@@ -74,6 +75,7 @@ def decode(
     with opening(model):
         from alula.bench.decode import Plan, measure, use_threads
 
+    drafter = drafter or shipped(model)
     plan = Plan(
         workloads=select(_split(kinds), prompts_per_kind),
         max_tokens=max_tokens,
@@ -111,7 +113,7 @@ def _split(kinds: str | None) -> list[str]:
 
 
 def _default_shapes(drafter: Path | None) -> list[str]:
-    return ["ngram"] if drafter is None else ["ngram", _DRAFTER_SHAPE]
+    return ["ngram"] if drafter is None else ["ngram", *_DRAFTER_SHAPES]
 
 
 def _print(comparison: Comparison, model: LoadedModel) -> None:

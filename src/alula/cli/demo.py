@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -14,6 +15,7 @@ from alula.cli.answers import summary
 from alula.cli.console import print_dim, print_text, progress_bar
 from alula.cli.session import open_llm
 from alula.sampling.params import SamplingParams
+from alula.speculation.shipped import shipped
 
 if TYPE_CHECKING:
     from alula.engine.core import Request
@@ -36,7 +38,7 @@ def demo(model: options.Model = "smollm2", device: options.Device = "auto") -> N
     print_dim([f"{llm.model.source.name} on {llm.model.decoder.device}", *llm.notes])
     for prompt in _PROMPTS:
         _show(llm, prompt)
-    if not _show_gain(llm):
+    if not _show_gain(llm, shipped(model)):
         raise typer.Exit(1)
 
 
@@ -52,13 +54,19 @@ def _show(llm: LLM, prompt: str) -> None:
     print_dim([summary(outputs, outputs[0].seconds, sampled=False)])
 
 
-def _show_gain(llm: LLM) -> bool:
-    """Plain against prompt lookup; whether their tokens are the same."""
+def _show_gain(llm: LLM, drafter: Path | None) -> bool:
+    """Plain against speculation as it is by default; whether their tokens are the same."""
     from alula.bench.decode import Plan, measure
     from alula.cli.tables import print_comparison
 
-    plan = Plan(select(_KINDS, prompts_per_kind=2), max_tokens=_MAX_TOKENS, repeats=2)
-    print_text("\nPlain decoding and prompt lookup in turns on the same prompts …\n")
+    plan = Plan(
+        select(_KINDS, prompts_per_kind=2),
+        max_tokens=_MAX_TOKENS,
+        repeats=2,
+        speculation=("auto",),
+        drafter=drafter,
+    )
+    print_text("\nPlain decoding and speculation in turns on the same prompts …\n")
     comparison = compare(measure(llm.model, plan, progress_bar))
     print_text(verdict(comparison), style="bold")
     print_text("")

@@ -44,7 +44,9 @@ Speculation = Annotated[
 Drafter = Annotated[
     Path | None,
     typer.Option(
-        help="The folder of an EAGLE-3 drafter.", metavar="PATH", rich_help_panel=_SPECULATION
+        help="The folder of an EAGLE-3 drafter. smollm2 comes with one.",
+        metavar="PATH",
+        rich_help_panel=_SPECULATION,
     ),
 ]
 

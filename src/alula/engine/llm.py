@@ -14,7 +14,7 @@ import torch
 from alula.engine.core import Engine, Request
 from alula.engine.outputs import Delta, RequestOutput
 from alula.engine.settings import Settings
-from alula.engine.speculator import asked
+from alula.engine.speculator import asked, drafter_for
 from alula.engine.speculator import speculator as make_speculator
 from alula.errors import UsageError
 from alula.models.load import load
@@ -48,11 +48,12 @@ class LLM:
         """Load `model`: a folder, a .gguf file, a Hugging Face id or a built-in name.
 
         `speculation`: off, ngram, auto, chain:K or tree:DEPTHxWIDTH:NODES; `drafter`: the folder
-        of an EAGLE-3 drafter. `sizes` are the fields of `Settings`. What can be refused without
-        the model is refused before it is loaded.
+        of an EAGLE-3 drafter, by default the one that comes with a built-in model. `sizes` are the
+        fields of `Settings`. What can be refused without the model is refused before it is loaded.
         """
         settings = _with_sizes(settings or Settings(), sizes)
-        wish = asked(speculation, None if drafter is None else Path(drafter))
+        given = None if drafter is None else Path(drafter)
+        wish = asked(speculation, drafter_for(speculation, model, given))
         self.model = load(
             model, device=device_named(device), dtype=dtype, progress=progress or silent
         )

@@ -12,6 +12,7 @@ import torch
 from alula.engine.lines import Lines
 from alula.errors import UsageError
 from alula.models.decoder import Decoder
+from alula.speculation.shipped import called, shipped
 from alula.speculation.tree import NO_DRAFT, TreeShape, parse_shape
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from alula.speculation.eagle3_checkpoint import Eagle3Checkpoint
 
 NGRAM_CHAIN = TreeShape(depth=8, width=1, nodes=8)
-EAGLE_CHAIN = TreeShape(depth=4, width=1, nodes=4)
+EAGLE_CHAIN = TreeShape(depth=5, width=1, nodes=5)
 _NAMED: Mapping[str, TreeShape | None] = MappingProxyType(
     {"off": NO_DRAFT, "ngram": NGRAM_CHAIN, "auto": None}
 )
@@ -77,13 +78,27 @@ class Asked(NamedTuple):
     """Where the checkpoint is from."""
 
 
+def drafter_for(option: str, model: str, given: Path | None) -> Path | None:
+    """The drafter that is given, else the one that comes with `model` where `option` needs one."""
+    return given or (shipped(model) if needs_drafter(option) else None)
+
+
+def needs_drafter(option: str) -> bool:
+    """Whether a drafter has a part in an option of `--speculation`."""
+    return option != "ngram" and _shape(option) != NO_DRAFT
+
+
+def _shape(option: str) -> TreeShape | None:
+    return _NAMED[option] if option in _NAMED else parse_shape(option)
+
+
 def asked(option: str, drafter: Path | None) -> Asked:
     """Read an option, off, ngram, auto, chain:K or tree:DEPTHxWIDTH:NODES, and a drafter's folder.
 
     Raises UsageError for an option that is not understood, lacks a drafter or has no use for one,
     and ModelError for a drafter that is missing or damaged.
     """
-    shape = _NAMED[option] if option in _NAMED else parse_shape(option)
+    shape = _shape(option)
     if drafter is None:
         if shape is not None and not shape.is_chain:
             raise UsageError(
@@ -92,7 +107,7 @@ def asked(option: str, drafter: Path | None) -> Asked:
                 "give --drafter PATH, or use chain:K, ngram or auto",
             )
         return Asked(shape, None, None)
-    if option == "ngram" or shape == NO_DRAFT:
+    if not needs_drafter(option):
         raise UsageError(
             f"--speculation {option} has no use for a drafter",
             f"--drafter {drafter} would be ignored",
@@ -107,11 +122,11 @@ def speculator(asked: Asked, decoder: Decoder) -> Speculator:
     """Build what is asked for. Raises ModelError for a drafter that does not fit the target."""
     if asked.shape == NO_DRAFT:
         return Speculator()
-    if asked.checkpoint is None:
+    if asked.checkpoint is None or asked.drafter is None:
         shape, what = asked.shape or NGRAM_CHAIN, "prompt lookup"
         drafter = _ngram(shape)
     else:
-        shape, what = asked.shape or EAGLE_CHAIN, f"EAGLE-3 from {asked.drafter}"
+        shape, what = asked.shape or EAGLE_CHAIN, f"EAGLE-3, {called(asked.drafter)}"
         drafter = _eagle3(shape, asked.checkpoint, decoder)
     if asked.shape is not None:
         return Speculator(drafter, f"{what}, {shape}")
