@@ -1,6 +1,7 @@
-"""A fit in a process of its own, to be killed: MODEL DATA OUT [resume]."""
+"""A fit in a process of its own, to be stopped: MODEL DATA OUT [resume] [rarely]."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -17,7 +18,9 @@ SETTINGS = Fit(
 
 def main(model: str, data: str, out: str, *rest: str) -> None:
     torch.set_num_threads(1)
-    trainer = Trainer(load(model, dtype="float32"), load_corpus([Path(data)]), SETTINGS)
+    seconds = 1e9 if "rarely" in rest else SETTINGS.checkpoint_seconds
+    settings = replace(SETTINGS, checkpoint_seconds=seconds)
+    trainer = Trainer(load(model, dtype="float32"), load_corpus([Path(data)]), settings)
 
     def say(line: str) -> None:
         print(line, flush=True)

@@ -55,29 +55,62 @@ def test_loss_falls_and_the_curve_is_drawn(model, corpus, tmp_path):
     assert trainer.step == len(trainer.plan)
 
 
-def test_killed_and_resumed_is_the_same_to_the_bit(tiny_model, model, tmp_path):
-    lessons.corpus(model, tmp_path)
-    data = str(tmp_path / "shard-0000.safetensors")
-    command = [sys.executable, fit_process.__file__, str(tiny_model), data]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run([*command, str(whole)], env=environment, check=True)
-    victim = subprocess.Popen([*command, str(killed)], env=environment)
-    while not (killed / STATE).exists() or victim.poll() is not None:
+@pytest.fixture(scope="module")
+def command(tiny_model, model, tmp_path_factory) -> list[str]:
+    """A fit in a process of its own; its output folder is still to be added."""
+    folder = tmp_path_factory.mktemp("written")
+    lessons.corpus(model, folder)
+    data = str(folder / "shard-0000.safetensors")
+    return [sys.executable, fit_process.__file__, str(tiny_model), data]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(command, tmp_path_factory) -> dict[str, torch.Tensor]:
+    """What a fit comes to that nobody stops."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    subprocess.run([*command, str(folder)], env=_environment(), check=True)
+    return load_file(folder / STATE)
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def _assert_it_goes_on_to_the_bit(command, undisturbed, folder: Path) -> None:
+    done = subprocess.run(
+        [*command, str(folder), "resume"], env=_environment(), check=True, capture_output=True
+    )
+    assert b"going on from step" in done.stdout
+    found = load_file(folder / STATE)
+    assert undisturbed.keys() == found.keys()
+    for name, tensor in undisturbed.items():
+        assert torch.equal(tensor, found[name]), name
+    steps = [point["step"] for point in read_points(folder / CURVE)]
+    assert steps == sorted(steps)
+
+
+def test_killed_and_resumed_is_the_same_to_the_bit(command, undisturbed, tmp_path):
+    victim = subprocess.Popen([*command, str(tmp_path)], env=_environment())
+    while not (tmp_path / STATE).exists() or victim.poll() is not None:
         time.sleep(0.01)
     time.sleep(0.05)
     victim.send_signal(signal.SIGKILL)
     victim.wait()
-    done = subprocess.run(
-        [*command, str(killed), "resume"], env=environment, check=True, capture_output=True
-    )
-    assert b"going on from step" in done.stdout
-    expected, found = load_file(whole / STATE), load_file(killed / STATE)
-    assert expected.keys() == found.keys()
-    for name, tensor in expected.items():
-        assert torch.equal(tensor, found[name]), name
-    steps = [point["step"] for point in read_points(killed / CURVE)]
-    assert steps == sorted(steps)
+    _assert_it_goes_on_to_the_bit(command, undisturbed, tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_it_keeps_where_it_is(command, undisturbed, tmp_path, number):
+    told = [*command, str(tmp_path), "rarely"]
+    with subprocess.Popen(
+        told, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # half of it is done
+        process.send_signal(number)
+    assert process.returncode in {128 + number, -number}
+    assert (tmp_path / STATE).exists()
+    _assert_it_goes_on_to_the_bit(command, undisturbed, tmp_path)
 
 
 def test_a_resume_with_other_settings_is_refused(model, corpus, tmp_path):

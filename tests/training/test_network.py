@@ -31,7 +31,9 @@ class _World(NamedTuple):
         logits = self.target[sequences, places]
         known = torch.full((VOCABULARY,), -1)
         known[ids] = torch.arange(len(ids))
-        return Teacher(sequences, places, logits[:, ids].softmax(-1), known[logits.argmax(-1)])
+        choice = known[logits.argmax(-1)]
+        earliest = int(places.min())
+        return Teacher(sequences, places, logits[:, ids].softmax(-1), choice, earliest)
 
     def sequence(self, line: int):
         n = LENGTHS[line]

@@ -37,7 +37,7 @@ def _run(tiny_model: Path, out: Path) -> Path:
 
 def test_all_stages_leave_their_results(run):
     recorded = json.loads((run / "run.json").read_text())
-    assert set(recorded["seconds"]) == {"synthesise", "fit", "evaluate", "export"}
+    assert set(recorded["stages"]) == {"synthesise", "fit", "evaluate", "export"}
     assert recorded["recipe"]["tokens"] == 900
     evaluation = json.loads((run / "evaluation.json").read_text())
     ways = {(row["shape"], row["temperature"], row["noise"]) for row in evaluation["rows"]}
@@ -61,7 +61,7 @@ def test_the_drafter_is_exported_with_a_card(run):
     assert checkpoint.dtype == torch.float16
     assert checkpoint.config.draft_vocab_size == 64
     text = (run / "drafter" / "README.md").read_text()
-    for said in ("apache-2.0", "--draft-vocab 64", "answer_tokens", "seconds of fit", "chain:5"):
+    for said in ("apache-2.0", "--draft-vocab 64", "answer_tokens", "| fit | ", "chain:5"):
         assert said in text
 
 

@@ -6,13 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from alula.bench.results import machine, versions
 from alula.errors import ModelError
 from alula.models.home import whole_file
 from alula.speculation.eagle3_checkpoint import Eagle3Checkpoint, load, save, vocabulary_map
@@ -21,7 +20,16 @@ from alula.speculation.eagle3_config import read_config
 CARD = "README.md"
 
 
-def fitted(state: Path, dtype: torch.dtype = torch.float16) -> Eagle3Checkpoint:
+class Fitted(NamedTuple):
+    """A drafter as far as it has learnt."""
+
+    checkpoint: Eagle3Checkpoint
+    step: int
+    steps: int
+    """Of the whole fit."""
+
+
+def fitted(state: Path, dtype: torch.dtype = torch.float16) -> Fitted:
     """The drafter in a fit's checkpoint. Raises ModelError where there is none."""
     try:
         with safe_open(state, "pt") as file:
@@ -35,7 +43,7 @@ def fitted(state: Path, dtype: torch.dtype = torch.float16) -> Eagle3Checkpoint:
     config = read_config(facts["config"])
     if config.draft_vocab_size < config.vocab_size:
         tensors |= vocabulary_map(torch.tensor(facts["ids"]), config.vocab_size)
-    return Eagle3Checkpoint(config, tensors)
+    return Fitted(Eagle3Checkpoint(config, tensors), facts["step"], facts["batches"])
 
 
 def export(checkpoint: Eagle3Checkpoint, folder: Path, card: str) -> None:
@@ -70,16 +78,16 @@ def parameters(checkpoint: Eagle3Checkpoint) -> int:
 def card(
     *,
     target: str,
-    checkpoint: Eagle3Checkpoint,
+    fitted: Fitted,
     recipe: Mapping[str, Any],
     manifest: Mapping[str, Any],
     curve: Sequence[Mapping[str, Any]],
     evaluation: Mapping[str, Any] | None,
     commands: Sequence[str],
-    seconds: Mapping[str, float],
+    stages: Mapping[str, Mapping[str, Any]],
 ) -> str:
-    """The model card in Markdown."""
-    config = checkpoint.config
+    """The model card in Markdown; `stages` by name: seconds, machine, versions."""
+    checkpoint, config = fitted.checkpoint, fitted.checkpoint.config
     sections = [
         _head(target),
         "## What it is\n\n"
@@ -91,8 +99,8 @@ def card(
         "## How it was made\n\n" + "\n".join(f"    {command}" for command in commands),
         _table("Settings", recipe),
         _data(manifest),
-        _machine(seconds),
-        _learning(curve),
+        _table("Stages", {name: _stage(stage) for name, stage in stages.items()}),
+        _learning(fitted, curve),
     ]
     if evaluation is not None:
         sections.append(_measured(evaluation))
@@ -125,24 +133,21 @@ def _data(manifest: Mapping[str, Any]) -> str:
     return _table("Data", rows)
 
 
-def _machine(seconds: Mapping[str, float]) -> str:
-    known = machine()
-    rows = {
-        "processor": f"{known['cpu']}, {known['threads']} threads",
-        "GPUs": ", ".join(known["gpus"]) or "none",
-        **{name: found for name, found in versions().items() if found},
-        **{f"seconds of {stage}": f"{taken:,.0f}" for stage, taken in seconds.items()},
-    }
-    return _table("Machine and time", rows)
+def _stage(stage: Mapping[str, Any]) -> str:
+    known, versions = stage["machine"], stage["versions"]
+    processor = f"{known['cpu']}, {known['threads']} threads"
+    software = ", ".join(f"{name} {found}" for name, found in versions.items() if found)
+    return f"{stage['seconds']:,.0f} s on {', '.join(known['gpus']) or processor}; {software}"
 
 
-def _learning(curve: Sequence[Mapping[str, Any]]) -> str:
-    trained = [point for point in curve if "loss" in point]
-    judged = [point for point in curve if "tau" in point]
+def _learning(fitted: Fitted, curve: Sequence[Mapping[str, Any]]) -> str:
+    learnt = [point for point in curve if point["step"] <= fitted.step]
+    trained = [point for point in learnt if "loss" in point]
+    judged = [point for point in learnt if "tau" in point]
     if not trained or not judged:
         return ""
     rows = {
-        "optimiser steps": trained[-1]["step"],
+        "optimiser steps": f"{fitted.step:,} of {fitted.steps:,}",
         "last loss by step": " ".join(f"{loss:.3f}" for loss in trained[-1]["loss"]),
         "last accuracy by step": " ".join(f"{share:.3f}" for share in trained[-1]["accuracy"]),
         "τ on held-out greedy text": f"{judged[-1]['tau']:.3f}",

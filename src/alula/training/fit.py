@@ -30,7 +30,8 @@ from alula.training.drafting import (
 from alula.training.held_out import Judge
 from alula.training.network import DraftNetwork, StepLoss, Teacher, weighted
 from alula.training.state import load_state, save_state
-from alula.training.target import DenseTarget
+from alula.training.stop import heard
+from alula.training.target import DenseTarget, sent
 
 STATE = "state.safetensors"
 CURVE = "curve.jsonl"
@@ -144,11 +145,11 @@ class Trainer:
         return float(known[self._corpus.tokens[bears]].mean()) if bears.any() else None
 
     def prepare(self, batch: Batch) -> Lesson:
-        """Run the target over a batch."""
-        batch = batch.to(self._device)
-        features = self._target.features(batch.tokens, self.taps)
+        """Run the target over a batch, which is on the CPU."""
+        tokens = sent(batch.tokens, self._device)
+        features = self._target.features(tokens, self.taps)
         teacher = self._target.teacher(features.last, batch.mask, self.draft_ids)
-        return Lesson(batch.tokens, features.aux[:, :-1], teacher)
+        return Lesson(tokens, features.aux[:, :-1], teacher)
 
     def learn(self, lesson: Lesson) -> list[StepLoss]:
         """One optimiser step; the losses are left on the device, without a gradient."""
@@ -263,8 +264,9 @@ def fit(
 ) -> Curve:
     """Learn all batches that are left; returns the curve.
 
-    Keeps a checkpoint every few minutes and at the end. Raises ResourceError where memory is
-    short, MachineError where the disk is full; the last checkpoint stays good.
+    Keeps a checkpoint every few minutes, when it is told to stop, and at the end. Raises
+    ResourceError where memory is short, MachineError where the disk is full; the last checkpoint
+    stays good.
     """
     folder.mkdir(parents=True, exist_ok=True)
     state, settings = folder / STATE, trainer.settings
@@ -275,7 +277,7 @@ def fit(
     held_out = trainer.judged_batches()
     judge_every = max(1, len(trainer.plan) // settings.judgements)
     tally, kept = _Tally(), time.monotonic()
-    with progress("fitting", len(trainer.plan) - trainer.step) as task:
+    with progress("fitting", len(trainer.plan) - trainer.step) as task, heard() as stop:
         while trainer.step < len(trainer.plan):
             batch = trainer.batch()
             rate = trainer.rate(trainer.step)
@@ -292,9 +294,11 @@ def fit(
                     curve.add({"step": trainer.step, **trainer.judge(held_out)})
                 curve.draw()
                 say(_report(trainer, curve))
-            if last or time.monotonic() - kept > settings.checkpoint_seconds:
+            due = time.monotonic() - kept > settings.checkpoint_seconds
+            if last or due or stop.signal is not None:
                 trainer.save(state)
                 kept = time.monotonic()
+            stop.leave()
     return curve
 
 

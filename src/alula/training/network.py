@@ -35,6 +35,17 @@ class Teacher(NamedTuple):
     """[M, Vd] fp32, the target's, renormalised on the draft vocabulary."""
     choice: Tensor
     """[M] int64, draft id of the target's own choice, -1 where the draft vocabulary lacks it."""
+    earliest: int
+    """The smallest place, known without asking the device."""
+
+    def reachable(self, step: int) -> Tensor:
+        """[P] int64, the entries that step `step` can predict: it starts 1 + step places before.
+
+        All of them in most batches, as a prompt comes before an answer.
+        """
+        if self.earliest > step:
+            return torch.arange(len(self.places), device=self.places.device)
+        return (self.places > step).nonzero(as_tuple=True)[0]
 
 
 class StepLoss(NamedTuple):
@@ -114,7 +125,7 @@ class DraftNetwork(nn.Module):
         """
         found = []
         for step, hidden in enumerate(self.unroll(features, tokens, embed, steps)):
-            (reachable,) = (teacher.places >= 1 + step).nonzero(as_tuple=True)
+            reachable = teacher.reachable(step)
             pairs = teacher.places[reachable] - 1 - step
             rows = hidden[teacher.sequences[reachable], pairs]
             choice = teacher.choice[reachable]

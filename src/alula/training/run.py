@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from alula.bench.results import machine, versions
 from alula.errors import UsageError
 from alula.models.home import whole_file
 from alula.models.load import LoadedModel
@@ -115,16 +116,27 @@ class Run:
 
     def _stage(self, name: str) -> None:
         started = time.perf_counter()
-        {
-            "check": self.check,
-            "synthesise": self.synthesise,
-            "fit": self.fit,
-            "evaluate": self.evaluate,
-            "export": self.export,
-        }[name]()
+        try:
+            {
+                "check": self.check,
+                "synthesise": self.synthesise,
+                "fit": self.fit,
+                "evaluate": self.evaluate,
+                "export": self.export,
+            }[name]()
+        finally:
+            self._record(name, time.perf_counter() - started)
+
+    def _record(self, stage: str, seconds: float) -> None:
+        """Add to the time of a stage, which may have been interrupted, and say where it ran."""
         known = _read(self._folder)
-        seconds = known.setdefault("seconds", {})
-        seconds[name] = round(seconds.get(name, 0.0) + time.perf_counter() - started, 1)
+        stages = known.setdefault("stages", {})
+        before = stages.get(stage, {}).get("seconds", 0.0)
+        stages[stage] = {
+            "seconds": round(before + seconds, 1),
+            "machine": machine(),
+            "versions": versions(),
+        }
         _write(self._folder / _RUN, known)
 
     def check(self) -> None:
@@ -165,18 +177,18 @@ class Run:
         """Write the drafter's folder."""
         folder, known = self._folder / _DRAFTER, _read(self._folder)
         evaluation = self._folder / _EVALUATION
-        checkpoint = fitted(self._folder / "fit" / STATE)
+        learnt = fitted(self._folder / "fit" / STATE)
         text = card(
-            target=self._model.source.name,
-            checkpoint=checkpoint,
+            target=Path(self._model.source.name).name,
+            fitted=learnt,
             recipe=asdict(self.recipe),
             manifest=synthesis.read_manifest(self._folder / "data"),
             curve=read_points(self._folder / "fit" / CURVE),
             evaluation=json.loads(evaluation.read_text()) if evaluation.is_file() else None,
             commands=[_command(self.recipe)],
-            seconds=known.get("seconds", {}),
+            stages=known.get("stages", {}),
         )
-        export(checkpoint, folder, text)
+        export(learnt.checkpoint, folder, text)
         self._say(f"the drafter is in {folder}: alula generate … --drafter {folder}")
 
     @property
@@ -196,7 +208,7 @@ class Run:
         return load_corpus(paths)
 
     def _checkpoint(self) -> Eagle3Checkpoint:
-        return fitted(self._folder / "fit" / STATE)
+        return fitted(self._folder / "fit" / STATE).checkpoint
 
 
 def _given(
@@ -245,9 +257,9 @@ def _forecast(trainer: Trainer) -> str:
 
 def _command(recipe: Recipe) -> str:
     defaults = Recipe(recipe.model)
-    parts = [f"alula train {recipe.model} --out DIR"]
+    parts = [f"alula train {Path(recipe.model).name} --out DIR"]
     for name, value in asdict(recipe).items():
-        if value != getattr(defaults, name):
+        if name != "model" and value != getattr(defaults, name):
             parts.append(f"--{name.replace('_', '-')} {value}")
     return " ".join(parts)
 

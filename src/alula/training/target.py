@@ -72,10 +72,12 @@ class DenseTarget:
     def teacher(self, last: Tensor, mask: Tensor, draft_ids: Tensor) -> Teacher:
         """The target's word at every place whose next token bears loss.
 
-        `last` [B, n, h]; `mask` [B, n] bool of the tokens that bear loss; `draft_ids` [Vd]
-        ascending target ids.
+        `last` [B, n, h]; `mask` [B, n] bool of the tokens that bear loss, on the CPU, so that
+        nothing waits for the device; `draft_ids` [Vd] ascending target ids.
         """
-        sequences, places = mask[:, 1:].nonzero(as_tuple=True)
+        on_host = mask[:, 1:].nonzero(as_tuple=True)
+        earliest = int(on_host[1].min()) if len(on_host[1]) else 0
+        sequences, places = (sent(part, last.device) for part in on_host)
         hidden = last[sequences, places]
         known = torch.full((self.decoder.shape.vocab_size,), -1, device=last.device)
         known[draft_ids] = torch.arange(len(draft_ids), device=last.device)
@@ -86,7 +88,12 @@ class DenseTarget:
             logits = self.decoder.logits(hidden[rows])
             choice[rows] = known[logits.argmax(-1)]
             probabilities[rows] = logits[:, draft_ids].softmax(-1)
-        return Teacher(sequences, places, probabilities, choice)
+        return Teacher(sequences, places, probabilities, choice, earliest)
+
+
+def sent(x: Tensor, device: torch.device) -> Tensor:
+    """x of the CPU on a device, which need not have caught up with the host."""
+    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
 def _layer(layer: Layer, x: Tensor, index: int, rotation: Rotation, attend: Attend) -> Tensor:
