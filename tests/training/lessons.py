@@ -10,7 +10,7 @@ from alula.models.load import LoadedModel
 from alula.models.progress import silent
 from alula.training.corpus import Conversation, Corpus, load_corpus, save_shard
 from alula.training.duplicates import signature
-from alula.training.writer import Ask, EngineWriter
+from alula.training.writer import Ask, EngineWriter, answers
 
 
 def corpus(model: LoadedModel, folder: Path, count: int = 24, tokens: int = 24) -> Corpus:
@@ -30,7 +30,7 @@ def conversations(model: LoadedModel, count: int, tokens: int) -> list[Conversat
         )
         for number, length in enumerate(torch.randint(2, 12, (count,), generator=dice))
     ]
-    answers = EngineWriter(model, 4, 128)(asks, silent)
+    written = answers(EngineWriter(model, 4, 128), asks, silent)
     return [
         Conversation(
             tokens=ask.prompt + answer,
@@ -40,5 +40,5 @@ def conversations(model: LoadedModel, count: int, tokens: int) -> list[Conversat
             source="free",
             signature=signature(answer),
         )
-        for number, (ask, answer) in enumerate(zip(asks, answers, strict=True))
+        for number, (ask, answer) in enumerate(zip(asks, written, strict=True))
     ]

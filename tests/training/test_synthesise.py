@@ -30,9 +30,12 @@ class Scripted:
         self.query, self.answer = query, answer
         self.asks = []
 
-    def __call__(self, asks, _progress):
-        self.asks += asks
-        return [self._say(number, ask) for number, ask in enumerate(asks)]
+    def __call__(self, asks, then, _progress):
+        for number, ask in enumerate(asks):
+            following = ask
+            while following is not None:
+                self.asks.append(following)
+                following = then(number, self._say(len(self.asks), following))
 
     def _say(self, number, ask):
         is_query = bool(ask.stop_ids)

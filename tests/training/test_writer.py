@@ -2,7 +2,7 @@ import torch
 
 from alula.models.load import load
 from alula.models.progress import silent
-from alula.training.writer import Ask, DenseWriter, EngineWriter
+from alula.training.writer import Ask, DenseWriter, EngineWriter, answers
 
 
 def test_dense_batches_and_the_engine_write_the_same(tiny_model):
@@ -19,7 +19,7 @@ def test_dense_batches_and_the_engine_write_the_same(tiny_model):
         )
         for number, n in enumerate(torch.randint(1, 60, (30,), generator=dice))
     ]
-    expected = EngineWriter(model, 4, 128)(asks, silent)
-    assert DenseWriter(model, 8, 128)(asks, silent) == expected
+    expected = answers(EngineWriter(model, 4, 128), asks, silent)
+    assert answers(DenseWriter(model, 8, 128), asks, silent) == expected
     lengths = {len(answer) - ask.max_tokens for ask, answer in zip(asks, expected, strict=True)}
     assert 0 in lengths and min(lengths) < 0

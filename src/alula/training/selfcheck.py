@@ -24,7 +24,7 @@ from alula.training.duplicates import signature
 from alula.training.evaluate import Prompt, Setting, answer, summary
 from alula.training.fit import Fit, Trainer
 from alula.training.network import Teacher
-from alula.training.writer import Ask, Writer
+from alula.training.writer import Ask, Writer, answers
 
 SEQUENCES = 32
 MOST_DIVERGENCE = 0.5
@@ -70,16 +70,16 @@ def self_check(
     started = time.perf_counter()
     asked = [Prompt("lesson", chat_ids(model, text)) for text in texts or lesson()]
     asks = [Ask(prompt.ids, 0.0, number, _TOKENS) for number, prompt in enumerate(asked)]
-    corpus = _corpus(asked, write(asks, progress))
+    corpus = _corpus(asked, answers(write, asks, progress))
     trainer = Trainer(model, corpus, settings)
     divergence = _overfit(trainer, progress)
     dtype = torch.float32 if model.decoder.device.type == "cpu" else torch.float16
     checkpoint = as_checkpoint(trainer.network, trainer.draft_ids, dtype)
     way = Setting(f"chain:{_STEPS}", 0.0, shared=True)
-    answers = answer(
+    drafted = answer(
         model, checkpoint, way, asked, max_tokens=_TOKENS, sequences=8, progress=progress
     )
-    tau = summary([a for a in answers if a.rounds])["tau"]
+    tau = summary([a for a in drafted if a.rounds])["tau"]
     checked = Checked(divergence, tau, time.perf_counter() - started)
     if divergence > MOST_DIVERGENCE or tau < LEAST_TAU:
         raise ModelError(

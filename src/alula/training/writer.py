@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from alula.engine.core import Engine
+from alula.engine.core import Engine, Request
 from alula.engine.settings import Settings
 from alula.engine.speculator import Speculator
 from alula.models.load import LoadedModel
@@ -41,8 +41,23 @@ class Ask(NamedTuple):
     """Besides the model's own."""
 
 
-Writer = Callable[[Sequence[Ask], Progress], list[list[int]]]
-"""Continues every prompt; a token that ended one is its last. The order is that of the prompts."""
+Then = Callable[[int, list[int]], Ask | None]
+"""Told the number of an ask and what was written, the token that ended it last: what is to be
+written next under this number, None where that was all."""
+
+Writer = Callable[[Sequence[Ask], Then, Progress], None]
+"""Continues every prompt and what follows from it, many side by side, in an order of its own."""
+
+
+def answers(write: Writer, asks: Sequence[Ask], progress: Progress) -> list[list[int]]:
+    """What is written to single asks, in their order."""
+    found: list[list[int]] = [[] for _ in asks]
+
+    def keep(number: int, written: list[int]) -> None:
+        found[number] = written
+
+    write(asks, keep, progress)
+    return found
 
 
 def writer(model: LoadedModel, max_length: int) -> Writer:
@@ -69,14 +84,24 @@ class EngineWriter:
             cache_tokens=(sequences + 1) * (max_length + 64),
         )
         self._engine = Engine(model, settings, Speculator())
+        self._sequences = sequences
 
-    def __call__(self, asks: Sequence[Ask], progress: Progress) -> list[list[int]]:
-        """Answer all, `sequences` of them side by side."""
-        requests = [self._engine.add(ask.prompt, _params(ask)) for ask in asks]
+    def __call__(self, asks: Sequence[Ask], then: Then, progress: Progress) -> None:
+        """Write `sequences` of them side by side; what follows goes first, its keys are there."""
+        waiting = deque(enumerate(asks))
+        running: dict[int, Request] = {}
         with progress("writing", len(asks)) as task:
-            for event in self._engine.follow(requests):
-                task.advance(int(event.output is not None))
-        return [request.answers[0].output().token_ids for request in requests]
+            while waiting or running:
+                while waiting and len(running) < self._sequences:
+                    number, ask = waiting.popleft()
+                    running[number] = self._engine.add(ask.prompt, _params(ask))
+                self._engine.step()
+                for number in [n for n, request in running.items() if not request.unfinished]:
+                    written = running.pop(number).answers[0].output().token_ids
+                    if following := then(number, written):
+                        waiting.appendleft((number, following))
+                    else:
+                        task.advance(1)
 
 
 class DenseWriter:
@@ -97,29 +122,30 @@ class DenseWriter:
         self._lines = lines
 
     @torch.inference_mode()
-    def __call__(self, asks: Sequence[Ask], progress: Progress) -> list[list[int]]:
-        """Answer all."""
+    def __call__(self, asks: Sequence[Ask], then: Then, progress: Progress) -> None:
+        """Write all."""
         state = _Lines(self._lines, self._max_length, self._decoder.device)
-        waiting = deque(sorted(range(len(asks)), key=lambda i: len(asks[i].prompt)))
-        answers: list[list[int]] = [[] for _ in asks]
+        waiting = deque(sorted(enumerate(asks), key=lambda item: len(item[1].prompt)))
         with progress("writing", len(asks)) as task:
             while waiting or state.busy:
                 free = [line for line in range(self._lines) if line not in state.busy]
                 if waiting and (len(free) >= self._lines // 8 or not state.busy):
                     new = {line: waiting.popleft() for line in free[: len(waiting)]}
-                    self._admit(state, {line: asks[i] for line, i in new.items()})
-                    state.busy |= new
+                    self._admit(state, {line: ask for line, (_, ask) in new.items()})
+                    state.busy |= {line: number for line, (number, _) in new.items()}
                 for _ in range(_LOOK_EVERY):
                     self._step(state)
                 for line, number in state.take_finished():
-                    answers[number] = state.answer(line)
-                    task.advance(1)
-        return answers
+                    if following := then(number, state.answer(line)):
+                        waiting.append((number, following))
+                    else:
+                        task.advance(1)
 
     def _admit(self, state: _Lines, asks: dict[int, Ask]) -> None:
         """Compute the prompts of new lines and choose their first tokens."""
-        lines = torch.tensor(list(asks), device=state.length.device)
-        state.begin(list(asks), list(asks.values()), self._eos)
+        ordered = sorted(asks, key=lambda line: len(asks[line].prompt))
+        lines = torch.tensor(ordered, device=state.length.device)
+        state.begin(ordered, [asks[line] for line in ordered], self._eos)
         length = int(state.length[lines].max())
         for part in torch.split(lines, max(1, 65536 // length)):
             n = int(state.length[part].max())
