@@ -32,7 +32,7 @@ MANIFEST = "manifest.json"
 SHARDS = "shard-*.safetensors"
 _HOPELESS = 200  # conversations dropped for each that is kept
 _TURNS = (1, 1, 1, 2, 2, 3)
-_SOURCES = ("free", "free", "topic", "topic", "task")
+_SOURCES = ("free", "free", "topic", "task", "task")
 _SCENE = "You are a helpful assistant. The user wants this from you: {request}"
 _PASSAGE_CHARACTERS = (120, 700)
 
