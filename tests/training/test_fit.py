@@ -120,6 +120,18 @@ def test_a_resume_with_other_settings_is_refused(model, corpus, tmp_path):
         fit(other, tmp_path, silent, lambda _: None, resume=True)
 
 
+def test_after_memory_ran_out_it_goes_on_with_smaller_batches(model, corpus, tmp_path):
+    trainer, _ = _fit(model, corpus, tmp_path)
+    trainer.step = len(trainer.plan) // 2
+    trainer.save(tmp_path / STATE)
+    smaller = Trainer(model, corpus, replace(fit_process.SETTINGS, batch_tokens=48))
+    assert len(smaller.plan) > len(trainer.plan)
+    smaller.resume(tmp_path / STATE)
+    assert smaller.step / len(smaller.plan) == pytest.approx(0.5, abs=0.05)
+    for name, tensor in trainer.network.state_dict().items():
+        assert torch.equal(smaller.network.state_dict()[name], tensor)
+
+
 def test_exported_weights_alone_are_a_warm_start(model, corpus, tmp_path):
     trainer, _ = _fit(model, corpus, tmp_path, epochs=30, rate=3e-3)
     start = as_checkpoint(trainer.network, trainer.draft_ids, torch.float16)

@@ -77,6 +77,12 @@ def test_a_run_goes_on_only_when_asked(run, tiny_model, capsys):
     assert "--resume" in capsys.readouterr().err
 
 
+def test_smaller_batches_are_no_other_run(tmp_path):
+    claim(Recipe("m"), tmp_path, resume=False)
+    claim(Recipe("m", batch_tokens=64), tmp_path, resume=True)
+    assert json.loads((tmp_path / "run.json").read_text())["recipe"]["batch_tokens"] == 64
+
+
 def test_another_runs_folder_is_refused(run, tiny_model, capsys):
     other = [str(tiny_model), "--out", str(run), *SMALL.split(), "--steps", "3", "--resume"]
     assert main(other) == 2

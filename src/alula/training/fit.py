@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +36,8 @@ from alula.training.target import DenseTarget, sent
 STATE = "state.safetensors"
 CURVE = "curve.jsonl"
 _LOG_EVERY = 20
+_FREE = ("batch_tokens", "checkpoint_seconds", "judgements", "judged")
+"""Settings that may change between a checkpoint and going on from it."""
 
 
 @dataclass(frozen=True)
@@ -203,20 +205,34 @@ class Trainer:
             "step": self.step,
             "batches": len(self.plan),
             "ids": self.draft_ids.tolist(),
+            "settings": asdict(self.settings),
             "config": write_config(self.network.config, "float32"),
         }
         save_state(path, self.network, self.optimiser, facts)
 
     def resume(self, path: Path) -> None:
-        """Go on from what `save` kept. Raises UsageError where it belongs to other batches."""
+        """Go on from what `save` kept, to the bit where the settings are the same.
+
+        With other `batch_tokens` it goes on after the same share of all batches. Raises UsageError
+        where the checkpoint belongs to other data or settings.
+        """
         facts = load_state(path, self.network, self.optimiser)
-        if facts["batches"] != len(self.plan) or facts["ids"] != self.draft_ids.tolist():
+        was, now = facts["settings"], asdict(self.settings)
+        differing = [name for name in now if name not in _FREE and was.get(name) != now[name]]
+        same_batches = was["batch_tokens"] == now["batch_tokens"]
+        if facts["ids"] != self.draft_ids.tolist() or (
+            same_batches and facts["batches"] != len(self.plan)
+        ):
+            differing.append("data")
+        if differing:
             raise UsageError(
                 f"{path} belongs to other data or settings",
-                f"it was made for {facts['batches']} batches; now there are {len(self.plan)}",
+                f"what differs: {', '.join(differing)}",
                 "give the settings of the first run, or another --out folder",
             )
         self.step = facts["step"]
+        if not same_batches:
+            self.step = round(self.step / facts["batches"] * len(self.plan))
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self._device.type == "cuda":

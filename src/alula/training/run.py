@@ -27,6 +27,8 @@ from alula.training.turns import Message, Turns
 from alula.training.writer import Writer, writer
 
 STAGES = ("check", "synthesise", "fit", "evaluate", "export")
+_FREE = ("batch_tokens",)
+"""What may change where a run goes on: memory may have run out."""
 _RUN, _EVALUATION, _DRAFTER = "run.json", "evaluation.json", "drafter"
 
 
@@ -235,9 +237,10 @@ def claim(recipe: Recipe, folder: Path, *, resume: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / _RUN, {"recipe": wanted})
         return
-    differing = [name for name, value in wanted.items() if known["recipe"].get(name) != value]
+    before = {name: known["recipe"].get(name) for name in wanted}
+    differing = [name for name in wanted if name not in _FREE and before[name] != wanted[name]]
     if differing:
-        was = ", ".join(f"{name} {known['recipe'].get(name)}" for name in differing)
+        was = ", ".join(f"{name} {before[name]}" for name in differing)
         raise UsageError(
             f"{folder} belongs to another run",
             f"that one has {was}",
@@ -247,6 +250,7 @@ def claim(recipe: Recipe, folder: Path, *, resume: bool) -> None:
         raise UsageError(
             f"{folder} holds this run already", "it was begun earlier", "go on with --resume"
         )
+    _write(folder / _RUN, known | {"recipe": wanted})
 
 
 def _forecast(trainer: Trainer) -> str:
