@@ -68,7 +68,7 @@ def signed(word: int) -> int:
 
 
 def uniform(bits: Tensor) -> Tensor:
-    """u = (bits + 1/2) / 2^32 in fp32, rounded at every step and capped below 1, for int32 words."""
+    """(bits + 1/2) / 2^32 for int32 words, rounded to fp32 at every step and capped below 1."""
     u = bits.view(torch.uint32).to(torch.float32)
     return u.add_(0.5).mul_(2.0**-32).clamp_(max=LARGEST_BELOW_ONE)
 

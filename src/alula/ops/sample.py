@@ -37,12 +37,15 @@ class LineSettings(NamedTuple):
 class Wants(NamedTuple):
     """What the rows of a launch ask for at most, as far as the host knows; more is never wrong."""
 
-    noise: bool = True
+    noise: bool
     """Some row is above temperature 0."""
-    filters: int = 2
+    filters: int
     """Filters, of top_k and top_p, that one row has on at a time."""
-    adjustments: bool = True
+    adjustments: bool
     """Some row has penalties or a bias."""
+
+
+EVERYTHING = Wants(noise=True, filters=2, adjustments=True)
 
 
 class Sample(Protocol):

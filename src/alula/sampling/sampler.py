@@ -9,6 +9,8 @@ from torch import Tensor
 
 from alula.errors import ModelError
 from alula.ops.exact import MASS_BITS
+from alula.ops.kernels import kernels_for
+from alula.ops.sample import EVERYTHING, Wants
 from alula.sampling import noise
 from alula.sampling.state import SamplingState, add_counts
 from alula.sampling.transforms import (
@@ -31,18 +33,27 @@ _SMALL_VOCABULARY = 4096
 
 
 def sample(
-    logits: Tensor, lines: Tensor, positions: Tensor, path: Tensor, state: SamplingState
+    logits: Tensor,
+    lines: Tensor,
+    positions: Tensor,
+    path: Tensor,
+    state: SamplingState,
+    wants: Wants = EVERYTHING,
 ) -> Tensor:
     """The target's own token after each row, [R] int64.
 
     `logits` [R, V] fp32, left as they are; `lines` [R] of `state`; `positions` [R], the absolute
     position of the token being sampled; `path` [R, A], the ids of the row's drafted ancestors and
-    its own, -1 padded, without what `state` has counted already.
+    its own, -1 padded, without what `state` has counted already. `wants` bounds what the lines ask
+    for, so that a device, which the host cannot ask, does no more.
 
     A row's token depends on its own logits, settings, key, path and position alone, to the bit.
     Ties go to the lowest id. Where no largest logit exists (NaN, +inf, or nothing but -inf) the
     token is NO_CHOICE; that needs no synchronisation, and `check` turns it into an error.
     """
+    kernel = kernels_for(logits.device).sample
+    if kernel is not None:
+        return kernel(logits, lines, positions, path, state.settings(), wants)
     if logits.device.type != "cpu":
         return choose_at_once(_adjusted(logits, lines, path, state), lines, positions, state)
     logits = _adjusted_where_asked(logits, lines, path, state)

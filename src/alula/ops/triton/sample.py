@@ -218,9 +218,7 @@ def search_kernel(
         shift = 4 * (_LEVELS - 1 - level)
         for start in tl.range(0, chunk, _STEP, loop_unroll_factor=8):
             token = number * chunk + start + tl.arange(0, _STEP)
-            scaled, own = _scaled(
-                logits + row * logits_stride, token, vocabulary, largest, warmth
-            )
+            scaled, own = _scaled(logits + row * logits_stride, token, vocabulary, largest, warmth)
             rest = own >> shift
             counts = (token < vocabulary) & (own <= bound) & ((rest >> 4) == size)
             weight = tl.full((_STEP,), 1, tl.int64)
@@ -273,7 +271,8 @@ def draw_kernel(
                     first_sums, first_states, row, number, chunks, has_k == 0, block_chunks
                 )
                 if filters > 1:
-                    if has_k & has_p:
+                    both = has_k & has_p
+                    if both:
                         inner, few, _, earlier = _border(
                             second_sums, second_states, row, number, chunks, True, block_chunks
                         )
@@ -308,7 +307,8 @@ def choose_kernel(
     largest, token = _found(best_values, best_ids, row, chunks, block_chunks)
     exists = _is_finite(largest)
     if draws:
-        if (tl.load(temperature + tl.load(lines + row)) > 0.0) & exists:
+        warmth = tl.load(temperature + tl.load(lines + row))
+        if (warmth > 0.0) & exists:
             best, token = _found(drawn_values, drawn_ids, row, chunks, block_chunks)
             exists = _is_finite(best)
     tl.store(chosen + row, tl.where(exists, token, -1).to(tl.int64))
