@@ -41,7 +41,7 @@ def by_slot(made: KVPool) -> torch.Tensor:
 
 @st.composite
 def commits(draw):
-    """Two sequences of 8 slots each: pages, the roots' positions, paths and what is kept of them."""
+    """Two sequences of 8 slots each: pages, positions of roots, paths, how much is kept."""
     pages = draw(st.permutations(range(4)))
     last = draw(st.lists(st.integers(0, 3), min_size=2, max_size=2))
     nodes = st.lists(st.integers(1, 4), unique=True, max_size=4)
