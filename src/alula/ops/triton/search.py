@@ -47,8 +47,8 @@ def _sums(sums, row, level, chunks, block_chunks: tl.constexpr):
 def _descend(sum_of_digit, size, left):
     """Take the digit in which `left` is reached: the longer size, and what is left within it."""
     digit = tl.arange(0, _DIGITS)
-    reached = tl.cumsum(sum_of_digit, axis=0)
-    chosen = tl.sum((reached < left).to(tl.int32), axis=0)
+    up_to = tl.where(digit[None, :] <= digit[:, None], sum_of_digit[None, :], 0)
+    chosen = tl.sum((tl.sum(up_to, axis=1) < left).to(tl.int32), axis=0)
     return size * _DIGITS + chosen, left - tl.sum(tl.where(digit < chosen, sum_of_digit, 0), axis=0)
 
 
