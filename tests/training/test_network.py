@@ -160,9 +160,9 @@ def _cached(world: _World, line: int, t: int) -> list[Tensor]:
             base=slots[:1],
             first=1,
         )
-        spans = network.plan(rows, pool)
-        network.store(pairs, slots, pool, spans)
-        output = network.forward(pairs, spans, pool)
+        plan = network.plan(rows, pool)
+        network.store(pairs, slots, pool)
+        output = network.forward(pairs, plan, pool)
         found.append(output.logits[-1])
         slots = slots[-1:] + 1
         if t + 2 + step < LENGTHS[line]:

@@ -200,8 +200,8 @@ class _Attention(nn.Module):
         def heads(projected: Tensor) -> Tensor:
             return projected.view(batch, n, -1, self._head_dim)
 
-        q = rotate(heads(self.q_proj(x)), *rotation).transpose(1, 2)
-        k = rotate(heads(self.k_proj(x)), *rotation).transpose(1, 2)
+        q = rotate(heads(self.q_proj(x)), rotation).transpose(1, 2)
+        k = rotate(heads(self.k_proj(x)), rotation).transpose(1, 2)
         v = heads(self.v_proj(x)).transpose(1, 2)
         grouped = q.reshape(batch, self._kv_heads, -1, n, self._head_dim)
         mixed = memory.attend(grouped, k, v).flatten(1, 2)

@@ -15,7 +15,7 @@ from alula.models.rope import inverse_frequencies
 from alula.ops.activation import silu_and_mul
 from alula.ops.linear import linear
 from alula.ops.norm import rms_norm
-from alula.ops.rope import rotary_table, rotate
+from alula.ops.rope import Rotation, rotary_table, rotate
 from alula.training.network import Teacher
 
 LOGIT_ROWS = 4096
@@ -56,8 +56,8 @@ class DenseTarget:
     ) -> Features:
         """Ids [B, n] at rotary positions [B or 1, n] through all layers."""
         decoder, (batch, n) = self.decoder, ids.shape
-        cos, sin = rotary_table(self._frequencies, positions.flatten(), self._rope_scale)
-        rotation = tuple(part.view(-1, n, 1, part.shape[-1]) for part in (cos, sin))
+        flat = rotary_table(self._frequencies, positions.flatten(), self._rope_scale)
+        rotation = Rotation(*(part.view(-1, n, 1, part.shape[-1]) for part in flat))
         x = decoder.embed(ids.flatten()).view(batch, n, -1)
         tapped = {}
         for index, layer in enumerate(decoder.layers):
@@ -89,21 +89,18 @@ class DenseTarget:
         return Teacher(sequences, places, probabilities, choice)
 
 
-def _layer(
-    layer: Layer, x: Tensor, index: int, rotation: tuple[Tensor, ...], attend: Attend
-) -> Tensor:
+def _layer(layer: Layer, x: Tensor, index: int, rotation: Rotation, attend: Attend) -> Tensor:
     attention, feed_forward = layer.attention, layer.feed_forward
     batch, n, _ = x.shape
     normed = rms_norm(x, layer.attention_norm, layer.eps)
-    heads, kv_heads = attention.heads, attention.kv_heads
+    heads, kv = attention.heads
     projected = linear(normed.flatten(0, 1), attention.qkv)
     projected = projected.view(batch, n, -1, attention.head_dim)
-    q, k, v = torch.split(projected, [heads, kv_heads, kv_heads], dim=2)
-    if attention.q_norm is not None and attention.k_norm is not None:
-        q = rms_norm(q, attention.q_norm, attention.eps)
-        k = rms_norm(k, attention.k_norm, attention.eps)
-    cos, sin = rotation
-    mixed = attend(index, rotate(q, cos, sin), rotate(k, cos, sin), v)
+    q, k, v = torch.split(projected, [heads, kv, kv], dim=2)
+    if attention.norms is not None:
+        q = rms_norm(q, attention.norms.query, attention.norms.eps)
+        k = rms_norm(k, attention.norms.key, attention.norms.eps)
+    mixed = attend(index, rotate(q, rotation), rotate(k, rotation), v)
     x = x + linear(mixed.reshape(batch * n, -1), attention.out).view(batch, n, -1)
     inner = linear(
         rms_norm(x, layer.feed_forward_norm, layer.eps).flatten(0, 1), feed_forward.gate_up
