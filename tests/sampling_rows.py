@@ -58,6 +58,7 @@ HARD = [
     SamplingParams(temperature=1.0, top_k=4, top_p=0.75),
     SamplingParams(temperature=1.0, top_k=200, top_p=1 - 2**-24, min_p=1e-7),
     SamplingParams(temperature=3e38, top_p=0.3),
+    SamplingParams(temperature=1.0, top_p=1e-30),
 ]
 
 

@@ -101,7 +101,7 @@ def test_ties_borders_and_rows_without_choice_are_the_references(device: torch.d
 
 
 def test_chunks_and_company_do_not_matter(device: torch.device) -> None:
-    rows, state = case(len(MIXED), 300, seed=3), mixed_state(300, device)
+    rows, state = case(9, 300, seed=3), mixed_state(300, device)
     expected = chosen(device, rows, state, chunk=128)
     assert chosen(device, rows, state, chunk=512) == expected
     backwards = tuple(tensor[4:9].flip(0) for tensor in rows)
@@ -110,6 +110,7 @@ def test_chunks_and_company_do_not_matter(device: torch.device) -> None:
 
 def test_a_launch_need_do_no_more_than_its_rows_ask_for(device: torch.device) -> None:
     state, rows = hard_case(40, device)
+    rows = tuple(tensor[::3] for tensor in rows)
     expected = chosen(device, rows, state, chunk=128)
     parts = {Wants(False, 0, False): [0], Wants(True, 0, False): [1], Wants(True, 1, False): [2, 3]}
     for wants, lines in parts.items():

@@ -122,11 +122,9 @@ def draw_kernel(
                 if filters > 1:
                     both = has_k & has_p
                     if both:
-                        inner, few, _equal, earlier = find_border(
+                        border, left, _equal, before = find_border(
                             second_sums, second_states, row, number, chunks, True, block_chunks
                         )
-                        left = tl.where(inner == border, tl.minimum(left, few), few)
-                        border, before = inner, earlier
                 equal = (size == border) & (token < vocabulary)
                 rank = before + tl.cumsum(equal.to(tl.int32), axis=0)
                 keep &= (size < border) | (equal & (rank <= left))
