@@ -75,7 +75,7 @@ def hard_rows(vocabulary):
     close = 1.0 + every.float() * 2**-23
     tiny = torch.where(every % 2 == 0, 0.0, 1e-38)
     far = 1e30 * (every % 5 - 2).float()
-    rows = [equal, halves, halves.flip(0), lone, pair, steps, close, tiny, far, low]
+    rows = [equal, halves.flip(0), lone, pair, steps, close, tiny, far, low]
     middle = every[vocabulary // 2 :][:1]
     spoilt = [equal.index_fill(0, middle, value) for value in (math.nan, math.inf)]
     return torch.stack(rows + spoilt)

@@ -169,7 +169,8 @@ def sample(
     settings: LineSettings,
     wants: Wants,
 ) -> Tensor:
-    """See `sampling.sampler.sample`; logits [R, V] and path [R, A] have contiguous rows.
+    """See `sampling.sampler.sample`; logits [R, V] and path [R, A] have contiguous rows, and
+    the rest is contiguous.
 
     2 launches where all rows are greedy, 3 with noise, and 8 more for every filter a row has.
     """
