@@ -42,8 +42,8 @@ def test_masses_at_their_ends():
     powers = torch.tensor([0.0, -0.0, -31.0, -1e30, -torch.inf])
     one = 2**exact.MASS_BITS
     assert exact.mass(powers).tolist() == [one, one, 0, 0, 0]
-    halves = -torch.arange(20).float() * torch.tensor(2.0).log()
-    assert exact.mass(halves).tolist() == [one >> i for i in range(20)]
+    halves = -torch.arange(4).float() * torch.tensor(2.0).log()
+    assert exact.mass(halves).tolist() == [one, one // 2, one // 4, one // 8]
 
 
 def test_a_whole_vocabulary_of_likeliest_tokens_still_fits():

@@ -87,7 +87,8 @@ def mass(scaled: Tensor) -> Tensor:
     for term in EXP2_TERMS[-2:0:-1]:
         value.add_(term).mul_(part)
     value.add_(EXP2_TERMS[0])
-    return (value.view(torch.int32) + (whole + MASS_BITS << 23)).view(torch.float32).long()
+    bits = whole.add_(MASS_BITS).bitwise_left_shift_(23).add_(value.view(torch.int32))
+    return bits.view(torch.float32).long()
 
 
 def _log(x: Tensor) -> Tensor:

@@ -109,22 +109,27 @@ def _choose_row(logits: Tensor, line: Tensor, words: Tensor, state: SamplingStat
     if not math.isfinite(float(scaled.amax())):
         return torch.full_like(line, NO_CHOICE)
     if not params.has_filters:
-        near = _near_the_best(scaled, words)
-        return _draw(near, torch.ones_like(near.ids, dtype=torch.bool), words)
+        every = torch.arange(state.vocabulary, device=logits.device)
+        return _draw_of_row(Candidates(every[None], scaled), words)
     filters = state.filters(line)
-    total = total_mass(scaled)
+    measures_all = params.top_p < 1.0 and int(filters.top_k) == state.vocabulary
+    total = total_mass(scaled) if measures_all else torch.zeros_like(filters.top_k)
     candidates = _candidates(scaled, total, filters)
     count = int(kept(candidates, total, filters, state.vocabulary).sum())
-    head = Candidates(candidates.ids[:, :count], candidates.scaled[:, :count])
-    return _draw(head, torch.ones_like(head.ids, dtype=torch.bool), words)
+    return _draw_of_row(Candidates(candidates.ids[:, :count], candidates.scaled[:, :count]), words)
 
 
-def _near_the_best(scaled: Tensor, words: Tensor) -> Candidates:
-    """Those of one row that may have the largest noisy score, found by noise made in less time."""
-    every = torch.arange(scaled.shape[1], device=scaled.device)
-    noisy = (scaled + noise.near_gumbel(words, every))[0]
-    ids = (noisy >= noisy.amax() - 4 * noise.NEAR).nonzero()[:, 0]
-    return Candidates(ids[None], scaled[:, ids])
+def _draw_of_row(candidates: Candidates, words: Tensor) -> Tensor:
+    """The candidate of one row whose noisy score is largest, the lowest id of equal ones.
+
+    Noise that is made in less time leaves few that the exact noise has to decide between.
+    """
+    noisy = candidates.scaled[0] + noise.near_gumbel(words, candidates.ids)[0]
+    near = (noisy >= noisy.amax() - 4 * noise.NEAR).nonzero()[:, 0]
+    best = Candidates(candidates.ids[:, near], candidates.scaled[:, near])
+    if len(near) == 1:
+        return best.ids[0]
+    return _draw(best, torch.ones_like(best.ids, dtype=torch.bool), words)
 
 
 def _candidates(scaled: Tensor, total: Tensor, filters: Filters) -> Candidates:
