@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from alula.errors import UsageError
+from alula.errors import ModelError, UsageError
 from alula.ops.sample import Wants
 from alula.sampling.params import SamplingParams
 from alula.sampling.state import SamplingState, add_counts
@@ -108,3 +108,9 @@ def test_the_settings_that_kernels_read_are_the_states_own_tensors():
     assert settings.key.tolist() == [0, 8]
     assert settings.prompt_seen is None
     assert state.settings().prompt_seen is state.prompt_seen
+
+
+def test_a_vocabulary_whose_masses_might_overflow_is_refused():
+    SamplingState(1, 2**19 - 1, "meta")
+    with pytest.raises(ModelError, match="524288 tokens"):
+        SamplingState(1, 2**19, "meta")

@@ -39,9 +39,9 @@ EXP2_TERMS = (
 """2^f as a polynomial in f where -1 < f <= 0: minimax, within 6e-8."""
 LOWEST_POWER = -64.0
 MASS_BITS = 44
-"""A mass of 1 in integers: 2^18 of them still fit into 63 bits, and what rounding down loses of
-2^18 tokens, 2^-26 in all, is less than fp32 can tell top_p from 1 by."""
-LARGEST_VOCABULARY = 2**18
+"""A mass of 1 in integers: 2^19 of them fit into 63 bits, and what rounding down loses of 2^18
+tokens, 2^-26 in all, is less than fp32 can tell top_p from 1 by."""
+LARGEST_VOCABULARY = 2**19 - 1
 
 _LOW_32 = 0xFFFFFFFF
 

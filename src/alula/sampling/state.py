@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from alula.errors import UsageError
+from alula.errors import ModelError, UsageError
+from alula.ops.exact import LARGEST_VOCABULARY
 from alula.ops.sample import LineSettings, Wants
 from alula.sampling.params import FLOAT32_TINY, SamplingParams
 from alula.sampling.transforms import Filters, Penalties
@@ -19,10 +20,17 @@ class SamplingState:
 
     Tensors are on the device and [S] unless said otherwise; the host keeps each line's
     parameters too, so that it can choose the cheap path without asking the device. A released
-    line is greedy. Counts and biases take memory only once a request needs them.
+    line is greedy. Counts and biases take memory only once a request needs them. Raises
+    ModelError for a vocabulary too large to add its masses up in 63 bits.
     """
 
     def __init__(self, lines: int, vocabulary: int, device: torch.device | str = "cpu") -> None:
+        if vocabulary > LARGEST_VOCABULARY:
+            raise ModelError(
+                f"a vocabulary of {vocabulary} tokens cannot be sampled from",
+                f"masses are added up in 63 bits, enough for {LARGEST_VOCABULARY} tokens",
+                "use a model with fewer tokens",
+            )
         self.vocabulary = vocabulary
         self.device = torch.device(device)
         self.params: list[SamplingParams | None] = [None] * lines
