@@ -39,21 +39,31 @@ def by_slot(made: KVPool) -> torch.Tensor:
     return torch.stack(parts).permute(1, 3, 0, 2, 4).flatten(0, 1).flatten(1)
 
 
-@given(st.permutations(range(16)), st.permutations(range(16)), st.integers(0, 16))
-def test_slots_that_overlap_are_all_read_before_any_is_written(source, target, count):
-    made = pool()
-    before = by_slot(made)
-    source, target = torch.tensor(source[:count]).long(), torch.tensor(target[:count]).long()
-    made.move(source, target)
-    before[target] = before[source].clone()
-    assert torch.equal(by_slot(made), before)
+@st.composite
+def commits(draw):
+    """Two sequences of 8 slots each: pages, positions of roots, paths, how much is kept."""
+    pages = draw(st.permutations(range(4)))
+    last = draw(st.lists(st.integers(0, 3), min_size=2, max_size=2))
+    nodes = st.lists(st.integers(1, 4), unique=True, max_size=4)
+    paths = [[0, *sorted(draw(nodes))] for _ in last]
+    counts = [draw(st.integers(0, len(path))) for path in paths]
+    padded = [path + [-1] * (5 - len(path)) for path in paths]
+    parts = ([pages[:2], pages[2:]], last, padded, counts)
+    return tuple(torch.tensor(part) for part in parts)
 
 
-def test_a_shift_by_one_copies_no_slot_twice() -> None:
+@given(commits())
+def test_accepted_nodes_are_all_read_before_any_is_written(case):
+    table, last, paths, counts = case
     made = pool()
-    before = by_slot(made)
-    made.move(torch.arange(15), torch.arange(1, 16))
-    assert torch.equal(by_slot(made)[1:], before[:-1])
+    before, expected = by_slot(made), by_slot(made)
+    made.commit(table, last, paths, counts)
+    for sequence in range(2):
+        for step in range(counts[sequence]):
+            places = last[sequence] + paths[sequence, step], last[sequence] + step
+            source, target = (table[sequence, place // 4] * 4 + place % 4 for place in places)
+            expected[target] = before[source]
+    assert torch.equal(by_slot(made), expected)
 
 
 def chain(last: int, table: list[int], first: int = 0) -> Rows:

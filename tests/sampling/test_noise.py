@@ -92,13 +92,25 @@ def test_gumbel_values_are_within_two_ulp_of_float64_arithmetic():
     assert (np.abs(found - exact) <= 2 * ulp).all()
 
 
+def test_the_noise_that_is_made_in_less_time_is_near_the_exact_one():
+    keys = torch.arange(64) * 104_729
+    words = noise.row_words(keys, keys)
+    near, decisive = (form(words, torch.arange(4096)) for form in NOISES)
+    assert not torch.equal(near, decisive)
+    assert ((near - decisive).abs() < noise.NEAR).all()
+
+
+NOISES = (noise.near_gumbel, noise.exact_gumbel)
+
+
 def test_the_extreme_bits_give_finite_values(monkeypatch):
     extremes = torch.tensor([[0, 1, -1, -2, 2**31 - 1, -(2**31)]], dtype=torch.int32)
     monkeypatch.setattr(noise, "_bits", lambda *_: extremes)
-    found = noise.gumbel(torch.zeros(1).long(), torch.zeros(1).long(), torch.arange(6))[0]
-    assert found.isfinite().all()
-    assert found[0] == found.max() == pytest.approx(math.log(2.0**33), rel=1e-6)
-    assert found[2] == found.min() == pytest.approx(-math.log(24 * math.log(2)), rel=1e-6)
+    for form in NOISES:
+        found = form(torch.zeros(1, 2).int(), torch.arange(6))[0]
+        assert found.isfinite().all()
+        assert found[0] == found.max() == pytest.approx(math.log(2.0**33), rel=1e-6)
+        assert found[2] == found.min() == pytest.approx(-math.log(24 * math.log(2)), rel=1e-6)
 
 
 def test_gumbel_values_follow_their_law():

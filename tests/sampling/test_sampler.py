@@ -11,44 +11,7 @@ from alula.errors import ModelError
 from alula.sampling import noise, sampler
 from alula.sampling.params import SamplingParams
 from alula.sampling.state import SamplingState
-
-MIXED = [
-    SamplingParams(temperature=0.0),
-    SamplingParams(temperature=0.8),
-    SamplingParams(temperature=0.8, top_p=0.95),
-    SamplingParams(temperature=1.3, top_p=0.3),
-    SamplingParams(temperature=1.0, top_k=5),
-    SamplingParams(temperature=1.0, top_k=50, top_p=0.8, min_p=0.01),
-    SamplingParams(temperature=2.0, min_p=0.2),
-    SamplingParams(temperature=0.7, top_p=0.9, min_p=0.05, logit_bias={3: 4.0, 5: -100.0}),
-    SamplingParams(temperature=0.0, repetition_penalty=1.3, frequency_penalty=0.5),
-    SamplingParams(temperature=0.9, repetition_penalty=1.2, presence_penalty=0.5),
-    SamplingParams(temperature=0.9, top_p=0.9, frequency_penalty=-1.0, logit_bias={0: 2.0}),
-    SamplingParams(temperature=1e-30),
-    SamplingParams(temperature=1e30, top_p=0.999999),
-    SamplingParams(temperature=1.0, top_p=1 - 1e-9),
-]
-
-
-def mixed_state(vocabulary):
-    state = SamplingState(len(MIXED), vocabulary)
-    for line, params in enumerate(MIXED):
-        prompt = [(line * 31 + i * 7) % vocabulary for i in range(20)]
-        state.admit(line, params, noise.request_key(5, line), prompt, prompt[3:9])
-    return state
-
-
-def case(rows, vocabulary, seed=0, step=None):
-    """Logits, lines, positions and paths of `rows` rows; `step` rounds logits to make ties."""
-    make = torch.Generator().manual_seed(seed)
-    logits = torch.randn(rows, vocabulary, generator=make) * 3
-    if step is not None:
-        logits = (logits / step).round() * step
-    lines = torch.randint(0, len(MIXED), (rows,), generator=make)
-    lines[: len(MIXED)] = torch.arange(len(MIXED))[:rows]
-    positions = torch.randint(0, 4096, (rows,), generator=make)
-    path = torch.randint(-1, vocabulary, (rows, 3), generator=make)
-    return logits, lines, positions, path
+from sampling_rows import MIXED, case, mixed_state
 
 
 @pytest.mark.parametrize("vocabulary", [50, 5003])

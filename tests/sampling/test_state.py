@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from alula.errors import UsageError
+from alula.errors import ModelError, UsageError
+from alula.ops.sample import Wants
 from alula.sampling.params import SamplingParams
 from alula.sampling.state import SamplingState, add_counts
 
@@ -80,3 +81,36 @@ def test_counting_ignores_padding_and_counts_repeats():
     counts = torch.zeros(2, 4, dtype=torch.int32)
     add_counts(counts, torch.tensor([1, 0]), torch.tensor([[3, 3, -1], [0, -1, -1]]))
     assert counts.tolist() == [[1, 0, 0, 0], [0, 0, 0, 2]]
+
+
+def test_what_lines_want_is_what_their_requests_ask_for():
+    state = SamplingState(5, 10)
+    asked = [
+        SamplingParams(temperature=0.0, top_k=3),
+        SamplingParams(),
+        SamplingParams(top_p=0.5),
+        SamplingParams(top_k=2, top_p=0.5, logit_bias={1: 1.0}),
+    ]
+    for line, params in enumerate(asked):
+        state.admit(line, params, 0, [])
+    assert state.wants([0, 4]) == Wants(noise=False, filters=0, adjustments=False)
+    assert state.wants([0, 1]) == Wants(noise=True, filters=0, adjustments=False)
+    assert state.wants([2, 1]) == Wants(noise=True, filters=1, adjustments=False)
+    assert state.wants(range(5)) == Wants(noise=True, filters=2, adjustments=True)
+
+
+def test_the_settings_that_kernels_read_are_the_states_own_tensors():
+    state = SamplingState(2, 10)
+    settings = state.settings()
+    state.admit(1, SamplingParams(temperature=0.5, top_k=4, presence_penalty=1.0), 8, [3])
+    assert settings.temperature.tolist() == [0.0, 0.5]
+    assert settings.top_k.tolist() == [10, 4]
+    assert settings.key.tolist() == [0, 8]
+    assert settings.prompt_seen is None
+    assert state.settings().prompt_seen is state.prompt_seen
+
+
+def test_a_vocabulary_whose_masses_might_overflow_is_refused():
+    SamplingState(1, 2**19 - 1, "meta")
+    with pytest.raises(ModelError, match="524288 tokens"):
+        SamplingState(1, 2**19, "meta")

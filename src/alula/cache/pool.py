@@ -10,6 +10,7 @@ from torch import Tensor
 
 from alula.errors import ResourceError
 from alula.ops.attention import Plan
+from alula.ops.kernels import kernels_for
 
 
 class KVPool:
@@ -33,6 +34,7 @@ class KVPool:
         """Allocate. Raises ResourceError where the memory does not suffice."""
         self.pages = pages
         self.page_size = page_size
+        self._kernels = kernels_for(device)
         shape = (layers, 2, pages, kv_heads, page_size, head_dim)
         try:
             self._store = _zeros(shape, dtype, device)
@@ -57,14 +59,12 @@ class KVPool:
         for page, lanes in plan.unwritten:
             self._store[:, :, page, :, lanes] = 0
 
-    def move(self, source: Tensor, target: Tensor) -> None:
-        """Copy slots `source` [M] to slots `target` [M] in all layers.
+    def commit(self, page_table: Tensor, last: Tensor, path: Tensor, counts: Tensor) -> None:
+        """Move accepted nodes of draft trees to where their positions belong, in all layers.
 
-        All are read before any is written, so that the two may overlap.
+        See `ops.commit.commit` for the arguments, of S sequences.
         """
-        size = self.page_size
-        taken = self._store[:, :, source // size, :, source % size].clone()
-        self._store[:, :, target // size, :, target % size] = taken
+        self._kernels.commit(self._store, page_table, last, path, counts)
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

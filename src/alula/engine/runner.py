@@ -12,6 +12,7 @@ from alula.cache.pool import KVPool
 from alula.engine.launch import Launch, build
 from alula.engine.lines import Emission, Lines
 from alula.engine.outputs import TokenLogprobs
+from alula.engine.request import Sequence
 from alula.engine.scheduler import Step
 from alula.models.decoder import Decoder
 from alula.sampling.logprobs import top_logprobs
@@ -68,19 +69,21 @@ class Runner:
         """
         launch = build(step, self.lines, self._pool.page_size, self._shape)
         hidden = self._decoder.forward(launch.ids, launch.rows, self._pool, self._taps)
-        choice, logits = self._choose(launch, hidden.last)
+        choice, logits = self._choose(step, launch, hidden.last)
         path = walk(launch.tree, choice)
         check(path.tokens[path.rows >= 0])
         lines = launch.lines[: len(choice)]
         emission = self.lines.cut(lines, path.tokens, path.length)
         if not self._shape.is_chain:
-            self._commit(launch, path, emission)
+            tables = launch.rows.page_table[: len(choice)]
+            steps = path.rows[:, : self._shape.depth + 1]
+            self._pool.commit(tables, launch.last, steps, emission.counts)
         self.lines.append(lines, emission)
         if self._drafting is not None:
             self._drafting.follow(launch, path, emission, hidden.aux, depth)
         return self._report(step, launch, path, emission, logits)
 
-    def _choose(self, launch: Launch, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    def _choose(self, step: Step, launch: Launch, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """The target's own token after every node [E, N + 1], and the logits it came from."""
         choice = torch.full_like(launch.row_numbers, -1)
         sequence, node = (launch.row_numbers >= 0).nonzero(as_tuple=True)
@@ -93,23 +96,14 @@ class Runner:
             launch.last[sequence] + launch.depths[sequence, node] + 1,
             launch.path[sequence, node],
             self.lines.sampling,
+            self.lines.sampling.wants(sequence.line for sequence in _emitting(step, launch)),
         )
         return choice, logits
-
-    def _commit(self, launch: Launch, path: Path, emission: Emission) -> None:
-        """Move the accepted nodes' keys and values to where their positions belong."""
-        at = torch.arange(path.rows.shape[1], device=path.rows.device)
-        moved = (at < emission.counts[:, None]) & (path.rows != at)
-        sequence, step = moved.nonzero(as_tuple=True)
-        lines, last = launch.lines[sequence], launch.last[sequence]
-        size = self._pool.page_size
-        source = self.lines.slots(lines, last + path.rows[sequence, step], size)
-        self._pool.move(source, self.lines.slots(lines, last + step, size))
 
     def _report(
         self, step: Step, launch: Launch, path: Path, emission: Emission, logits: Tensor
     ) -> list[Emitted]:
-        sequences = [*step.rounds, *(chunk.sequence for chunk in launch.chunks if chunk.final)]
+        sequences = _emitting(step, launch)
         levels = torch.where(launch.row_numbers >= 0, launch.depths, 0).amax(dim=1).tolist()
         nodes = (launch.row_numbers >= 0).sum(dim=1) - 1
         columns = (nodes, emission.stopped, emission.full, path.length, emission.counts)
@@ -154,3 +148,8 @@ class Runner:
                 tokens, found.chosen.tolist(), likeliest, strict=True
             )
         ]
+
+
+def _emitting(step: Step, launch: Launch) -> list[Sequence]:
+    """The sequences that choose tokens, in order: rounds, then final chunks."""
+    return [*step.rounds, *(chunk.sequence for chunk in launch.chunks if chunk.final)]

@@ -12,7 +12,9 @@ from alula.ops.attention import Heads, Plan
 from alula.ops.linear import DenseWeight, Weight
 from alula.ops.rope import Rotation
 from alula.ops.rows import Rows
+from alula.ops.sample import Sample
 from alula.ops.store import HeadNorms, Places
+from alula.ops.walk import Path
 
 
 class Kernels(Protocol):
@@ -53,6 +55,18 @@ class Kernels(Protocol):
 
     def plan(self, rows: Rows, page_size: int, heads: Heads, window: int | None = None) -> Plan:
         """See `attention.plan`."""
+
+    @property
+    def sample(self) -> Sample | None:
+        """See `sampling.sampler`, which has the reference; None for a form without its own."""
+
+    def walk(self, tokens: Tensor, parents: Tensor, choice: Tensor) -> Path:
+        """See `walk.walk`."""
+
+    def commit(
+        self, store: Tensor, page_table: Tensor, last: Tensor, path: Tensor, counts: Tensor
+    ) -> None:
+        """See `commit.commit`."""
 
 
 def kernels_for(device: torch.device) -> Kernels:

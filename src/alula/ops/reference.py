@@ -2,20 +2,29 @@
 
 from alula.ops.activation import silu_and_mul
 from alula.ops.attention import plan
+from alula.ops.commit import commit
 from alula.ops.linear import lay_out
 from alula.ops.norm import add_rms_norm, rms_norm
 from alula.ops.rope import rotate
+from alula.ops.sample import Sample
 from alula.ops.store import rotate_and_store
+from alula.ops.walk import walk
 
 name = "reference"
 
+sample: Sample | None = None
+"""The floor above has it: `sampling.sampler`."""
+
 __all__ = [
     "add_rms_norm",
+    "commit",
     "lay_out",
     "name",
     "plan",
     "rms_norm",
     "rotate",
     "rotate_and_store",
+    "sample",
     "silu_and_mul",
+    "walk",
 ]

@@ -81,6 +81,11 @@ class SamplingParams:
         return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
 
     @property
+    def ranked_filters(self) -> int:
+        """How many of top_k and top_p, which rank the tokens, are on."""
+        return (self.top_k > 0) + (self.top_p < 1.0)
+
+    @property
     def has_penalties(self) -> bool:
         """Whether a logit depends on the tokens before it."""
         return (

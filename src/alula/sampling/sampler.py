@@ -8,12 +8,16 @@ import torch
 from torch import Tensor
 
 from alula.errors import ModelError
+from alula.ops.exact import MASS_BITS
+from alula.ops.kernels import kernels_for
+from alula.ops.sample import EVERYTHING, Wants
 from alula.sampling import noise
 from alula.sampling.state import SamplingState, add_counts
 from alula.sampling.transforms import (
     Candidates,
     Filters,
     kept,
+    needed_mass,
     penalise,
     ranked,
     ranked_above,
@@ -29,18 +33,27 @@ _SMALL_VOCABULARY = 4096
 
 
 def sample(
-    logits: Tensor, lines: Tensor, positions: Tensor, path: Tensor, state: SamplingState
+    logits: Tensor,
+    lines: Tensor,
+    positions: Tensor,
+    path: Tensor,
+    state: SamplingState,
+    wants: Wants = EVERYTHING,
 ) -> Tensor:
     """The target's own token after each row, [R] int64.
 
     `logits` [R, V] fp32, left as they are; `lines` [R] of `state`; `positions` [R], the absolute
     position of the token being sampled; `path` [R, A], the ids of the row's drafted ancestors and
-    its own, -1 padded, without what `state` has counted already.
+    its own, -1 padded, without what `state` has counted already. `wants` bounds what the lines ask
+    for, so that a device, which the host cannot ask, does no more.
 
     A row's token depends on its own logits, settings, key, path and position alone, to the bit.
     Ties go to the lowest id. Where no largest logit exists (NaN, +inf, or nothing but -inf) the
     token is NO_CHOICE; that needs no synchronisation, and `check` turns it into an error.
     """
+    kernel = kernels_for(logits.device).sample
+    if kernel is not None:
+        return kernel(logits, lines, positions, path, state.settings(), wants)
     if logits.device.type != "cpu":
         return choose_at_once(_adjusted(logits, lines, path, state), lines, positions, state)
     logits = _adjusted_where_asked(logits, lines, path, state)
@@ -97,13 +110,26 @@ def _choose_row(logits: Tensor, line: Tensor, words: Tensor, state: SamplingStat
         return torch.full_like(line, NO_CHOICE)
     if not params.has_filters:
         every = torch.arange(state.vocabulary, device=logits.device)
-        return _finite_argmax(scaled.add_(noise.gumbel_from(words, every)))
+        return _draw_of_row(Candidates(every[None], scaled), words)
     filters = state.filters(line)
-    total = total_mass(scaled)
+    measures_all = params.top_p < 1.0 and int(filters.top_k) == state.vocabulary
+    total = total_mass(scaled) if measures_all else torch.zeros_like(filters.top_k)
     candidates = _candidates(scaled, total, filters)
     count = int(kept(candidates, total, filters, state.vocabulary).sum())
-    head = Candidates(candidates.ids[:, :count], candidates.scaled[:, :count])
-    return _draw(head, torch.ones_like(head.ids, dtype=torch.bool), words)
+    return _draw_of_row(Candidates(candidates.ids[:, :count], candidates.scaled[:, :count]), words)
+
+
+def _draw_of_row(candidates: Candidates, words: Tensor) -> Tensor:
+    """The candidate of one row whose noisy score is largest, the lowest id of equal ones.
+
+    Noise that is made in less time leaves few that the exact noise has to decide between.
+    """
+    noisy = candidates.scaled[0] + noise.near_gumbel(words, candidates.ids)[0]
+    near = (noisy >= noisy.amax() - 4 * noise.NEAR).nonzero()[:, 0]
+    best = Candidates(candidates.ids[:, near], candidates.scaled[:, near])
+    if len(near) == 1:
+        return best.ids[0]
+    return _draw(best, torch.ones_like(best.ids, dtype=torch.bool), words)
 
 
 def _candidates(scaled: Tensor, total: Tensor, filters: Filters) -> Candidates:
@@ -119,17 +145,17 @@ def _candidates(scaled: Tensor, total: Tensor, filters: Filters) -> Candidates:
         return ranked_above(scaled, float(scaled.topk(top_k).values[0, -1]))
     if top_p >= 1.0:
         return ranked_above(scaled, least)
-    negligible = math.log((1.0 - top_p) / vocabulary * float(total))
+    negligible = math.log((1.0 - top_p) / vocabulary * math.ldexp(int(total), -MASS_BITS))
     candidates = ranked_above(scaled, max(least, negligible))
-    mass = candidates.scaled.exp().cumsum(dim=-1)[:, -1:]
-    if least >= negligible or bool(mass >= filters.top_p * total):
+    enough = needed_mass(total, filters.top_p)
+    if least >= negligible or bool(total_mass(candidates.scaled) >= enough):
         return candidates
     return ranked_above(scaled, least)
 
 
 def _draw(candidates: Candidates, keep: Tensor, words: Tensor) -> Tensor:
     """The kept candidate of each row whose noisy score is largest; the lowest id of equal ones."""
-    noisy = candidates.scaled + noise.gumbel_from(words, candidates.ids)
+    noisy = candidates.scaled + noise.exact_gumbel(words, candidates.ids)
     noisy = torch.where(keep, noisy, -math.inf)
     best = noisy.amax(dim=-1, keepdim=True)
     beyond = torch.iinfo(torch.int64).max

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from alula.errors import UsageError
+from alula.errors import ModelError, UsageError
+from alula.ops.exact import LARGEST_VOCABULARY
+from alula.ops.sample import LineSettings, Wants
 from alula.sampling.params import FLOAT32_TINY, SamplingParams
 from alula.sampling.transforms import Filters, Penalties
 
@@ -18,10 +20,17 @@ class SamplingState:
 
     Tensors are on the device and [S] unless said otherwise; the host keeps each line's
     parameters too, so that it can choose the cheap path without asking the device. A released
-    line is greedy. Counts and biases take memory only once a request needs them.
+    line is greedy. Counts and biases take memory only once a request needs them. Raises
+    ModelError for a vocabulary too large to add its masses up in 63 bits.
     """
 
     def __init__(self, lines: int, vocabulary: int, device: torch.device | str = "cpu") -> None:
+        if vocabulary > LARGEST_VOCABULARY:
+            raise ModelError(
+                f"a vocabulary of {vocabulary} tokens cannot be sampled from",
+                f"masses are added up in 63 bits, enough for {LARGEST_VOCABULARY} tokens",
+                "use a model with fewer tokens",
+            )
         self.vocabulary = vocabulary
         self.device = torch.device(device)
         self.params: list[SamplingParams | None] = [None] * lines
@@ -113,6 +122,32 @@ class SamplingState:
         """The filters of rows on `lines` [R]."""
         columns = (self.top_k, self.top_p, self.log_min_p)
         return Filters(*(column[lines, None] for column in columns))
+
+    def settings(self) -> LineSettings:
+        """What a kernel reads by line."""
+        return LineSettings(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            log_min_p=self.log_min_p,
+            key=self.key,
+            repetition=self.repetition,
+            presence=self.presence,
+            frequency=self.frequency,
+            prompt_seen=self.prompt_seen,
+            output_counts=self.output_counts,
+            bias=self.bias,
+        )
+
+    def wants(self, lines: Iterable[int]) -> Wants:
+        """What these lines ask of the sampler at most."""
+        asked = [params for params in map(self.params.__getitem__, lines) if params is not None]
+        drawn = [params for params in asked if not params.greedy]
+        return Wants(
+            noise=bool(drawn),
+            filters=max((params.ranked_filters for params in drawn), default=0),
+            adjustments=any(params.has_penalties or params.logit_bias for params in asked),
+        )
 
     def _remember(self, line: int, prompt_ids: Sequence[int], output_ids: Sequence[int]) -> None:
         shape = (self.lines, self.vocabulary)

@@ -1,7 +1,8 @@
 """What turns a target's logits into the law that is sampled: penalties, temperature, filters.
 
-The order is penalties, bias, temperature, top_k, top_p, min_p. All of it is fp32, and every sum
-over a row runs in an order of the row's own, whatever other rows are in the call.
+The order is penalties, bias, temperature, top_k, top_p, min_p. All of it is fp32 but for the
+masses that top_p adds up: those are integers, whose sums have no order, so that a search for the
+border may add them as it likes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from alula.ops import exact
 
 
 class Penalties(NamedTuple):
@@ -64,12 +67,17 @@ def scale(logits: Tensor, temperature: Tensor) -> Tensor:
 
 
 def total_mass(scaled: Tensor) -> Tensor:
-    """Sum over the vocabulary of exp(scaled), [R, 1].
+    """Sum over the vocabulary of exp(scaled), [R, 1] int64 in units of 2^-44.
 
-    It comes from softmax, whose sum over a row does not depend on the number of rows, as that of
-    `sum` does.
+    Integers have one sum, in any order: that of this form and of every other.
     """
-    return 1.0 / scaled.softmax(dim=-1).amax(dim=-1, keepdim=True)
+    return exact.mass(scaled).sum(dim=-1, keepdim=True)
+
+
+def needed_mass(total: Tensor, top_p: Tensor) -> Tensor:
+    """The mass that top_p asks for of `total`, both [R, 1]: int64, rounded up."""
+    needed = (top_p.double() * total.double()).ceil().long()
+    return torch.minimum(needed, total)
 
 
 def ranked(scaled: Tensor) -> Candidates:
@@ -94,10 +102,10 @@ def kept(candidates: Candidates, total: Tensor, filters: Filters, vocabulary: in
     vocabulary (`ranked_above`), its first k must be there if top_k is on.
     """
     count = candidates.ids.shape[1]
-    mass = candidates.scaled.exp().cumsum(dim=-1)
+    mass = exact.mass(candidates.scaled).cumsum(dim=-1)
     before = torch.nn.functional.pad(mass[:, :-1], (1, 0))
     last_of_k = filters.top_k.clamp(max=count) - 1
     total = torch.where(filters.top_k < vocabulary, mass.gather(1, last_of_k), total)
     in_k = torch.arange(count, device=mass.device) < filters.top_k
-    in_p = (before < filters.top_p * total) | (filters.top_p >= 1.0)
+    in_p = (before < needed_mass(total, filters.top_p)) | (filters.top_p >= 1.0)
     return in_k & in_p & (candidates.scaled >= filters.log_min_p)

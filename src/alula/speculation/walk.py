@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import torch
 from torch import Tensor
 
+from alula.ops.kernels import kernels_for
+from alula.ops.walk import Path
 from alula.speculation.tree import DraftTree
 
-
-class Path(NamedTuple):
-    """The accepted path of S sequences through trees of N nodes."""
-
-    rows: Tensor
-    """[S, N + 1] int64, node numbers from the root (0) down, -1 after the last accepted."""
-    tokens: Tensor
-    """[S, N + 1] int64, emitted ids: the target's choice at each row of the path, -1 after."""
-    length: Tensor
-    """[S] int64, emitted tokens: the accepted ones and the bonus."""
+__all__ = ["Path", "walk"]
 
 
 def walk(tree: DraftTree, choice: Tensor) -> Path:
@@ -28,19 +18,4 @@ def walk(tree: DraftTree, choice: Tensor) -> Path:
     token is accepted if and only if it equals the choice before it, so every emitted token is the
     target's and the draft decides nothing but speed. Of equal siblings the first is taken.
     """
-    sequences, nodes = tree.tokens.shape
-    numbers = torch.arange(1, nodes + 1, device=choice.device)
-    here = torch.zeros(sequences, dtype=torch.int64, device=choice.device)
-    alive = torch.ones(sequences, dtype=torch.bool, device=choice.device)
-    rows, tokens = [], []
-    for _ in range(nodes + 1):
-        chosen = choice.gather(1, here[:, None])[:, 0]
-        rows.append(torch.where(alive, here, -1))
-        tokens.append(torch.where(alive, chosen, -1))
-        follows = (tree.parents == here[:, None]) & (tree.tokens == chosen[:, None])
-        follows &= tree.tokens >= 0
-        first = torch.where(follows, numbers, nodes + 1).amin(dim=1) if nodes else here
-        alive = alive & follows.any(dim=1)
-        here = torch.where(alive, first, 0)
-    path = torch.stack(rows, dim=1)
-    return Path(path, torch.stack(tokens, dim=1), (path >= 0).sum(dim=1))
+    return kernels_for(choice.device).walk(tree.tokens, tree.parents, choice)

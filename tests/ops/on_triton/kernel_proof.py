@@ -8,6 +8,7 @@ every compiled kernel. The tensors are on torch's meta device: they have shapes 
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
@@ -28,6 +29,7 @@ from alula.ops.attention import Heads
 from alula.ops.linear import DenseWeight
 from alula.ops.rope import Rotation
 from alula.ops.rows import Rows
+from alula.ops.sample import LineSettings, Wants
 from alula.ops.store import HeadNorms, places
 from alula.ops.triton.linear import TiledWeight
 from alula.ops.triton.tiles import Tile, tiles
@@ -50,6 +52,8 @@ MODELS = {
     "odd": Model(1008, 2512, Heads(10, 5), 96, 1001, norms=True),
 }
 SAMPLE = ("smollm2",)
+INEXACT = r"\b(?:fma\S*|\w+\.(?:approx|full)\S*|\w+\S*\.ftz\S*)"
+"""Operations on floats that round otherwise than IEEE 754 has it, or twice at once."""
 TOO_LARGE = Tile(16, 64, 256, warps=4, stages=4)
 
 
@@ -111,6 +115,7 @@ def launches(model: Model, dtype: torch.dtype, architecture: int) -> Iterator[Ca
     yield lambda: forms.rms_norm(x, norm, 1e-5)
     yield lambda: forms.add_rms_norm(x, x, norm, 1e-5)
     yield from heads_launches(model, dtype)
+    yield from round_launches(model, dtype)
 
 
 def linears(
@@ -152,6 +157,44 @@ def heads_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], An
         rows = Rows(many, many, many, many, table, table[:, 0], tail)
         tall = meta(count, heads.query, d, dtype=dtype)
         yield lambda rows=rows, tall=tall: forms.plan(rows, 32, heads).attend(tall, pool, pool, 1.0)
+
+
+def round_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], Any]]:
+    """What comes after the logits: sampling in both sizes of chunks, walk and commit."""
+    for vocabulary, rows, filters in itertools.product((model.vocabulary,), (1, 40), range(3)):
+        logits = meta(rows, vocabulary, dtype=torch.float32)
+        asked = (logits, *indices(rows), settings(vocabulary))
+        wants = Wants(noise=True, filters=filters, adjustments=filters > 0)
+        yield lambda asked=asked, wants=wants: forms.sample(*asked, wants)
+    for nodes in (0, 3, 32):
+        tree = [meta(5, nodes + 1, dtype=torch.int64) for _ in range(3)]
+        yield lambda tree=tree: forms.walk(tree[0][:, 1:], tree[1][:, 1:], tree[2])
+    store = meta(4, 2, 64, model.heads.kv, 32, model.head_dim, dtype=dtype)
+    integers = [meta(*shape, dtype=torch.int64) for shape in ((5, 16), (5,), (5, 5), (5,))]
+    yield lambda: forms.commit(store, *integers)
+
+
+def indices(rows: int) -> tuple[torch.Tensor, ...]:
+    """Lines, positions and paths."""
+    return tuple(meta(*shape, dtype=torch.int64) for shape in ((rows,), (rows,), (rows, 4)))
+
+
+def settings(vocabulary: int, lines: int = 8) -> LineSettings:
+    column = meta(lines, dtype=torch.float32)
+    integers = meta(lines, dtype=torch.int64)
+    return LineSettings(
+        temperature=column,
+        top_k=integers,
+        top_p=column,
+        log_min_p=column,
+        key=integers,
+        repetition=column,
+        presence=column,
+        frequency=column,
+        prompt_seen=meta(lines, vocabulary, dtype=torch.bool),
+        output_counts=meta(lines, vocabulary, dtype=torch.int32),
+        bias=meta(lines, vocabulary, dtype=torch.float32),
+    )
 
 
 def resources(cubin: bytes) -> dict[str, int]:
@@ -196,6 +239,8 @@ def main() -> None:
                 "shared": kernel.metadata.shared,
                 "warps": kernel.metadata.num_warps,
                 "instructions": kernel.asm["ptx"].count(";\n"),
+                "inexact": sorted(set(re.findall(INEXACT, kernel.asm["ptx"]))),
+                "fuses": kernel.metadata.enable_fp_fusion,
                 **resources(kernel.asm["cubin"]),
             }
             print(json.dumps(line), flush=True)

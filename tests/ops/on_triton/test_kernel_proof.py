@@ -15,7 +15,13 @@ SHARED_KB = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121:
 ALLOWED_STACK = 16
 """ptxas at times puts a register or two away to fit one more block on a processor; a tile that is
 too large for the registers spills hundreds of bytes."""
+EXACT = {"adjust_kernel", "search_kernel", "draw_kernel"}
+"""Kernels that promise the reference's bits: each operation on floats rounded as IEEE 754 says."""
 KERNELS = {
+    *EXACT,
+    "choose_kernel",
+    "walk_kernel",
+    "commit_kernel",
     "linear_kernel",
     "attention_kernel",
     "rms_norm_kernel",
@@ -46,6 +52,9 @@ def check(kernels: list[dict[str, Any]], architecture: int) -> None:
         assert kernel["instructions"] > 40, kernel
         assert kernel["local"] == 0, kernel
         assert kernel["stack"] <= ALLOWED_STACK, kernel
+        if kernel["kernel"] in EXACT:
+            assert not kernel["inexact"], kernel
+            assert not kernel["fuses"], kernel
 
 
 @pytest.mark.parametrize("architecture", [120])

@@ -6,19 +6,25 @@ depends on the values in a tensor, so that every one of them can be captured in 
 
 from alula.ops.triton.activation import silu_and_mul
 from alula.ops.triton.attention import plan
+from alula.ops.triton.commit import commit
 from alula.ops.triton.linear import lay_out
 from alula.ops.triton.norm import add_rms_norm, rms_norm
 from alula.ops.triton.rope import rotate, rotate_and_store
+from alula.ops.triton.sample import sample
+from alula.ops.triton.walk import walk
 
 name = "triton"
 
 __all__ = [
     "add_rms_norm",
+    "commit",
     "lay_out",
     "name",
     "plan",
     "rms_norm",
     "rotate",
     "rotate_and_store",
+    "sample",
     "silu_and_mul",
+    "walk",
 ]
