@@ -276,7 +276,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ({"speculation": "chains:4"}, UsageError, "'chains:4' is not understood"),
         ({"speculation": "chain:-1"}, UsageError, "'chain:-1' is not understood"),
         ({"speculation": "tree:3x2:40"}, UsageError, "'tree:3x2:40' cannot be built"),
-        ({"speculation": "tree:3x2:6"}, UsageError, "needs a drafter"),
+        ({"model": "of-mine", "speculation": "tree:3x2:6"}, UsageError, "needs a drafter"),
         ({"speculation": "off", "drafter": "d"}, UsageError, "no use for a drafter"),
         ({"speculation": "chain:3", "drafter": "no/such"}, ModelError, "no/such is no drafter"),
     ],
