@@ -285,7 +285,7 @@ def test_what_no_model_could_mend_is_refused_before_one_is_loaded(
     loads: list[str], options: dict[str, Any], error: type[AlulaError], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        LLM("smollm2", **options)
+        LLM(**{"model": "smollm2", **options})
     assert not loads
 
 
