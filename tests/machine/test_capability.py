@@ -5,19 +5,11 @@ from __future__ import annotations
 import pytest
 
 from alula.errors import UsageError
-from alula.machine.capability import Capability, Loading, loading_by_container, loading_of
+from alula.machine.capability import Capability, Loading, best_loading, loading_of
 from alula.machine.driver_versions import cuda_of_driver, parse_driver, ptx_isa_of_cuda
-from alula.machine.fatbin import Image, Kind
+from alula.machine.target import Target
 
 RUNS, JIT, NONE = Loading.RUNS, Loading.JIT, Loading.NONE
-
-
-def image(target: str, isa: tuple[int, int] = (8, 8), container: int = 0) -> Image:
-    prefix, _, arch = target.partition("_")
-    kind = {"sm": Kind.CUBIN, "compute": Kind.PTX, "lto": Kind.LTO}[prefix]
-    suffix = arch.lstrip("0123456789")
-    number = int(arch.removesuffix(suffix))
-    return Image(container, kind, number, suffix, isa if prefix == "compute" else None, "", 0, 8)
 
 
 @pytest.mark.parametrize(
@@ -38,30 +30,35 @@ def image(target: str, isa: tuple[int, int] = (8, 8), container: int = 0) -> Ima
         ("sm_100f", "10.3", RUNS),
         ("sm_103f", "10.0", NONE),
         ("sm_100f", "12.0", NONE),
-        ("compute_80", "12.0", JIT),
-        ("compute_120", "9.0", NONE),
-        ("compute_90a", "12.0", NONE),
-        ("compute_90a", "9.0", JIT),
-        ("compute_120f", "12.1", JIT),
+        ("compute_80@8.8", "12.0", JIT),
+        ("compute_120@8.8", "9.0", NONE),
+        ("compute_90a@8.8", "12.0", NONE),
+        ("compute_90a@8.8", "9.0", JIT),
+        ("compute_120f@8.8", "12.1", JIT),
         ("lto_120", "12.0", NONE),
     ],
 )
 def test_load_rules(target: str, gpu: str, verdict: Loading) -> None:
-    assert loading_of(image(target), Capability.parse(gpu), (9, 1)) is verdict
+    assert loading_of(Target.parse(target), Capability.parse(gpu), (9, 1)) is verdict
 
 
 def test_ptx_is_held_against_the_driver() -> None:
     gpu = Capability(12, 0)
-    of_vllm = image("compute_80", isa=(8, 8))
+    of_vllm = Target.parse("compute_80@8.8")
     assert loading_of(of_vllm, gpu, ptx_isa_of_cuda((12, 8))) is Loading.PTX_TOO_NEW
     assert loading_of(of_vllm, gpu, ptx_isa_of_cuda((12, 9))) is JIT
     assert loading_of(of_vllm, gpu, None) is Loading.PTX_UNKNOWN
 
 
 def test_a_container_takes_its_best_image() -> None:
-    images = [image("sm_90"), image("compute_80"), image("sm_80", container=1)]
-    found = loading_by_container(images, Capability(12, 0), (9, 1))
-    assert found == {JIT: 1, NONE: 1}
+    images = [Target.parse(text) for text in ("sm_90", "compute_80@8.8", "lto_120")]
+    assert best_loading(images, Capability(12, 0), (9, 1)) is JIT
+    assert best_loading([], Capability(12, 0), (9, 1)) is NONE
+
+
+@pytest.mark.parametrize("text", ["sm_120a", "compute_80@8.8", "lto_90", "compute_120f@9.0"])
+def test_targets_are_read_as_they_are_written(text: str) -> None:
+    assert str(Target.parse(text)) == text
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple, Self
 
 from alula.errors import UsageError
-from alula.machine.fatbin import DeviceCode, Image, Kind
+from alula.machine.target import Kind, Target
+
+Isa = tuple[int, int]
+"""A version of the PTX language."""
 
 _WRITTEN = re.compile(r"(\d{1,2})\.(\d)")
 
@@ -58,55 +60,36 @@ class Loading(StrEnum):
     NONE = "none"
 
 
-_BEST_FIRST = list(Loading)
-
-
-def loading_of(image: Image, gpu: Capability, driver_isa: tuple[int, int] | None) -> Loading:
+def loading_of(target: Target, gpu: Capability, driver_isa: Isa | None) -> Loading:
     """What the driver makes of one image.
 
     The rules are those of the CUDA programming guide: a cubin runs on its major version from its
     minor version on, PTX is compiled for anything newer; `a` holds for one capability alone, `f`
     for the family. LTO code has to be linked first and is never loaded as it is.
     """
-    if image.kind is Kind.LTO or not _covers(image, gpu):
+    if target.kind is Kind.LTO or not _covers(target, gpu):
         return Loading.NONE
-    if image.kind is Kind.CUBIN:
+    if target.kind is Kind.CUBIN:
         return Loading.RUNS
-    if image.isa is None or driver_isa is None:
+    if target.isa is None or driver_isa is None:
         return Loading.PTX_UNKNOWN
-    return Loading.JIT if image.isa <= driver_isa else Loading.PTX_TOO_NEW
+    return Loading.JIT if target.isa <= driver_isa else Loading.PTX_TOO_NEW
 
 
-def _covers(image: Image, gpu: Capability) -> bool:
-    made_for = Capability(image.arch // 10, image.arch % 10)
-    if image.suffix == "a":
+def best_loading(targets: Iterable[Target], gpu: Capability, driver_isa: Isa | None) -> Loading:
+    """What comes of a container, which the driver loads by the best of its images."""
+    found = {loading_of(target, gpu, driver_isa) for target in targets}
+    return next((loading for loading in Loading if loading in found), Loading.NONE)
+
+
+def _covers(target: Target, gpu: Capability) -> bool:
+    made_for = Capability(target.arch // 10, target.arch % 10)
+    if target.suffix == "a":
         return made_for == gpu
-    if image.suffix == "f":
+    if target.suffix == "f":
         return made_for.major == gpu.major and made_for.minor <= gpu.minor
-    if image.kind is Kind.PTX:
+    if target.kind is Kind.PTX:
         return made_for <= gpu
     if _INTEGRATED & {made_for, gpu}:
         return made_for == gpu
     return made_for.major == gpu.major and made_for.minor <= gpu.minor
-
-
-def loading_by_container(
-    images: Iterable[Image], gpu: Capability, driver_isa: tuple[int, int] | None
-) -> Mapping[Loading, int]:
-    """How many containers of a file come to which end; each takes the best of its images."""
-    best: dict[int, int] = {}
-    for image in images:
-        rank = _BEST_FIRST.index(loading_of(image, gpu, driver_isa))
-        best[image.container] = min(rank, best.get(image.container, rank))
-    return Counter(_BEST_FIRST[rank] for rank in best.values())
-
-
-def loading_of_file(
-    code: DeviceCode, gpu: Capability, driver_isa: tuple[int, int] | None
-) -> Loading:
-    """The best that any container of a file comes to.
-
-    A file whose containers differ has kernels for several machines; `loading_by_container` tells.
-    """
-    found = loading_by_container(code.images, gpu, driver_isa)
-    return next((loading for loading in _BEST_FIRST if found.get(loading)), Loading.NONE)

@@ -12,11 +12,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
 from alula.machine.elf import ElfFile, Section
 from alula.machine.source import DamagedError, Source
+from alula.machine.target import Kind, Target
 
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 
@@ -32,15 +32,6 @@ _LZ4, _ZSTD = 0x2000, 0x8000
 _ARCH_SPECIFIC, _FAMILY_SPECIFIC = 0x100000, 0x200000
 
 
-class Kind(StrEnum):
-    """What an image holds."""
-
-    CUBIN = "cubin"
-    PTX = "ptx"
-    LTO = "lto"
-
-
-_PREFIXES = {Kind.CUBIN: "sm", Kind.PTX: "compute", Kind.LTO: "lto"}
 _KINDS = {1: Kind.PTX, 2: Kind.CUBIN, 8: Kind.LTO}
 
 
@@ -49,23 +40,12 @@ class Image(NamedTuple):
 
     container: int
     """Number of the container in the file, from 0."""
-    kind: Kind
-    arch: int
-    """Ten times the compute capability: 120 is 12.0."""
-    suffix: str
-    """"a": this capability alone; "f": its family; "": what the load rules say."""
-    isa: tuple[int, int] | None
-    """Version of the PTX language, for PTX."""
+    target: Target
     compression: str
     """"lz4", "zstd", or "" for none."""
     offset: int
     size: int
     """Where the payload lies in the file."""
-
-    @property
-    def target(self) -> str:
-        """As the toolkit writes it: sm_120a, compute_120 for PTX, lto_120."""
-        return f"{_PREFIXES[self.kind]}_{self.arch}{self.suffix}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +121,10 @@ def _image(source: Source, container: int, position: int, end: int) -> tuple[Ima
     if kind not in _KINDS:
         raise DamagedError(f"the image at {position} is of the unknown kind {kind}")
     known = _KINDS[kind]
+    isa = (major, minor) if known is Kind.PTX else None
     read = Image(
         container=container,
-        kind=known,
-        arch=arch,
-        suffix=_suffix(flags),
-        isa=(major, minor) if known is Kind.PTX else None,
+        target=Target(known, arch, _suffix(flags), isa),
         compression="lz4" if flags & _LZ4 else "zstd" if flags & _ZSTD else "",
         offset=position + header,
         size=packed or padded,
