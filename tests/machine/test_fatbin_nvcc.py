@@ -1,8 +1,8 @@
 """The reader against NVIDIA's own tool, on what nvcc builds.
 
-Needs nvcc, a host compiler and cuobjdump on PATH or under CUDA_HOME; the wheels nvidia-cuda-nvcc,
-nvidia-cuda-crt, nvidia-nvvm, nvidia-cuda-runtime and nvidia-cuda-cuobjdump have them. `ALULA_CUDA_
-LIBRARIES` names real libraries to be compared too.
+Needs a host compiler, and nvcc and cuobjdump on PATH, under CUDA_HOME or from the wheels
+nvidia-cuda-nvcc, nvidia-cuda-crt, nvidia-nvvm, nvidia-cuda-runtime and nvidia-cuda-cuobjdump.
+ALULA_CUDA_LIBRARIES names real libraries to be compared too, with colons between them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -38,15 +39,17 @@ _LISTED = re.compile(r"^(ELF|PTX) file +\d+: .*\.(sm_\d+[af]?)\.(?:cubin|ptx)$",
 
 
 def tool(name: str) -> str:
-    home = os.environ.get("CUDA_HOME")
-    found = shutil.which(name, path=f"{home}/bin" if home else None) or shutil.which(name)
+    homes = [Path(home) for home in (os.environ.get("CUDA_HOME"),) if home]
+    homes += [home for entry in sys.path for home in Path(entry).glob("nvidia/cu*")]
+    folders = [str(home / "bin") for home in homes] + [os.environ["PATH"]]
+    found = shutil.which(name, path=os.pathsep.join(folders))
     if found is None:
         pytest.skip(f"there is no {name}")
     return found
 
 
 def built(folder: Path, flags: str) -> Path:
-    nvcc = tool("nvcc")
+    nvcc, _ = tool("nvcc"), tool("cuobjdump")
     source, library = folder / "k.cu", folder / "k.so"
     source.write_text(_KERNELS)
     command = [nvcc, "-shared", "-Xcompiler", "-fPIC", "-cudart", "none", *flags.split()]
