@@ -64,16 +64,13 @@ class AllowList:
         return f"{self.file}:{self.line}"
 
 
-def scan(package: str, roots: Iterable[Path], names: Iterable[str]) -> tuple[AllowList, ...]:
-    """Every list in the folders `names` of a package under its roots."""
-    found: list[AllowList] = []
-    for root in roots:
-        for folder in (root / name for name in names):
-            for path in sorted(folder.rglob("*.py")):
-                shown = path.relative_to(root)
-                if not _NOT_ITS_OWN.intersection(shown.parts):
-                    found += scan_file(package, path, shown.as_posix())
-    return tuple(found)
+def sources(roots: Iterable[Path], names: Iterable[str]) -> Iterator[tuple[Path, str]]:
+    """The Python files of a package's own, and how they are shown."""
+    for folder in (root / name for root in roots for name in names):
+        for path in sorted(folder.rglob("*.py")):
+            shown = path.relative_to(folder.parent)
+            if not _NOT_ITS_OWN.intersection(shown.parts):
+                yield path, shown.as_posix()
 
 
 def scan_file(package: str, path: Path, shown: str) -> list[AllowList]:

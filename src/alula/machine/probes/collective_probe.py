@@ -1,0 +1,111 @@
+"""All-reduce over all visible GPUs, small and large, eager and in a CUDA graph, against the CPU.
+
+One process for each GPU. A bug may hide below some size, or in replays only, so both are tried.
+Runs in the examined environment: nothing of alula is imported, one line of JSON at the end.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+
+ELEMENTS = (7, 7168, 8 * 7168, 1 << 22)  # one decoded token of a large model is 7168
+REPLAYS = 20
+
+
+def rank_values(torch, rank, size):
+    """Whole numbers, so that every order of adding gives the same."""
+    return (torch.arange(size) % 61 + rank + 1).to(torch.bfloat16)
+
+
+def expected_sum(torch, world, size):
+    return sum(rank_values(torch, rank, size).float() for rank in range(world))
+
+
+def eager(torch, dist, rank, world, size):
+    data = rank_values(torch, rank, size).cuda()
+    dist.all_reduce(data)
+    return data, None
+
+
+def captured(torch, dist, rank, world, size):
+    values = rank_values(torch, rank, size).cuda()
+    data = values.clone()
+    dist.all_reduce(data)  # connections are made outside the capture
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        data.copy_(values)
+        dist.all_reduce(data)
+    graph.replay()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(REPLAYS):
+        graph.replay()
+    torch.cuda.synchronize()
+    return data, (time.perf_counter() - start) / REPLAYS * 1e6
+
+
+def run_rank(rank, world):
+    import torch
+    import torch.distributed as dist
+
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", rank=rank, world_size=world)
+    findings, measured = [], {}
+    for size in ELEMENTS:
+        wanted = expected_sum(torch, world, size).to(torch.bfloat16)
+        for way in (eager, captured):
+            name = f"{2 * size} bytes, {way.__name__}"
+            try:
+                found, micros = way(torch, dist, rank, world, size)
+                torch.cuda.synchronize()
+            except Exception as error:
+                findings.append(f"{name}: {type(error).__name__}: {error}"[:500])
+                break
+            if not torch.equal(found.cpu(), wanted):
+                findings.append(f"{name}: rank {rank} holds a wrong sum")
+            elif micros is not None:
+                measured[name] = f"{micros:.1f} us"
+    print(json.dumps({"findings": findings, "measured": measured}), flush=True)
+    # A communicator that an error left behind may not come down again.
+    os._exit(0)
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+def main():
+    import torch
+
+    world = torch.cuda.device_count()
+    environ = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    command = [sys.executable, "-I", __file__]
+    ranks = [
+        subprocess.Popen([*command, str(rank), str(world)], stdout=subprocess.PIPE, env=environ)
+        for rank in range(world)
+    ]
+    findings, measured = [], {}
+    for rank, process in enumerate(ranks):
+        lines = process.communicate()[0].decode("utf-8", "replace").splitlines()
+        try:
+            answer = json.loads(lines[-1])
+        except (IndexError, ValueError):
+            findings.append(f"rank {rank} ended with {process.returncode} and no answer")
+            continue
+        findings += answer["findings"]
+        measured = measured or answer["measured"]
+    measured["NCCL"] = ".".join(map(str, torch.cuda.nccl.version()))
+    print(json.dumps({"findings": findings, "measured": measured}))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        run_rank(int(sys.argv[1]), int(sys.argv[2]))
+    else:
+        main()
