@@ -73,13 +73,17 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """One text without what is private."""
-        text = self._key(text)
-        for name, instead in self.names.items():
+        text = self._without_patterns(text)
+        # The longest first: a host's name may begin with its owner's.
+        for name, instead in sorted(self.names.items(), key=lambda item: -len(item[0])):
             text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", instead, text)
         return text
 
     def _key(self, text: str) -> str:
-        """Names of the owner may be words that a report uses for its keys."""
+        """A key; one that is an identifier is the report's own word, whoever is called so too."""
+        return text if text.isidentifier() else self.text(text)
+
+    def _without_patterns(self, text: str) -> str:
         if len(self.home) > 1:
             text = re.sub(rf"{re.escape(self.home)}(?![\w.-])", "~", text)
         text = _HOME.sub("~", text)

@@ -7,21 +7,25 @@ import importlib
 import importlib.util
 import json
 import re
+from pathlib import Path
+from typing import Any
 
 PACKAGES = ("torch", "triton", "sgl_kernel", "flashinfer", "flash_attn", "sglang", "vllm")
 LIBRARIES = re.compile(r"(/\S*/lib(?:nccl|cudart|cublas|cudnn|nvrtc|torch_cuda|c10)\.so\S*)")
 
 
-def loaded_libraries():
+def loaded_libraries() -> list[str]:
+    """CUDA's and torch's libraries in this process, wherever they came from."""
     try:
-        with open("/proc/self/maps") as maps:
-            return sorted(set(LIBRARIES.findall(maps.read())))
+        return sorted(set(LIBRARIES.findall(Path("/proc/self/maps").read_text())))
     except OSError:
         return []
 
 
-def main():
-    findings, measured = [], {}
+def main() -> None:
+    """Import what is there."""
+    findings: list[str] = []
+    measured: dict[str, Any] = {}
     for name in PACKAGES:
         if importlib.util.find_spec(name) is None:
             continue

@@ -3,16 +3,19 @@
 Runs in the examined environment: nothing of alula is imported, one line of JSON at the end.
 """
 
+import importlib
 import importlib.util
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROWS, COLUMNS = 64, 512
 
 
-def far_off(torch, found, expected, tolerance):
+def far_off(torch: Any, found: Any, expected: Any, tolerance: float) -> str | None:
     """The largest error relative to the largest value, where it is too large; else None."""
     found = found.float().cpu()
     if not torch.isfinite(found).all():
@@ -21,7 +24,7 @@ def far_off(torch, found, expected, tolerance):
     return f"it is off by {error:.2g} of the largest value" if error > tolerance else None
 
 
-def matmul(torch, device):
+def matmul(torch: Any, device: str) -> str | None:
     """torch: a product in bfloat16."""
     a, b = torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, ROWS)
     a, b = a.bfloat16(), b.bfloat16()
@@ -40,13 +43,13 @@ def add(x, y, out, n, BLOCK: tl.constexpr):
 """
 
 
-def triton_add(torch, device):
+def triton_add(torch: Any, device: str) -> str | None:
     """triton: an addition, which makes it compile for this GPU."""
     # Triton reads a kernel's source from its file.
     folder = tempfile.mkdtemp()
     Path(folder, "alula_probe_kernel.py").write_text(TRITON_SOURCE)
     sys.path.insert(0, folder)
-    from alula_probe_kernel import add
+    add = importlib.import_module("alula_probe_kernel").add
 
     x, y = torch.randn(1000), torch.randn(1000)
     out = torch.full((1000,), float("nan"), device=device)
@@ -54,9 +57,9 @@ def triton_add(torch, device):
     return far_off(torch, out, x + y, 1e-6)
 
 
-def sgl_kernel_rmsnorm(torch, device):
+def sgl_kernel_rmsnorm(torch: Any, device: str) -> str | None:
     """sgl_kernel: an RMS norm."""
-    import sgl_kernel
+    sgl_kernel = importlib.import_module("sgl_kernel")
 
     x, weight = torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS)
     x, weight = x.bfloat16(), weight.bfloat16()
@@ -66,9 +69,9 @@ def sgl_kernel_rmsnorm(torch, device):
     return far_off(torch, found, expected, 2e-2)
 
 
-def flashinfer_decode(torch, device):
+def flashinfer_decode(torch: Any, device: str) -> str | None:
     """flashinfer: attention of one query."""
-    import flashinfer
+    flashinfer = importlib.import_module("flashinfer")
 
     q, k, v = torch.randn(8, 128), torch.randn(96, 8, 128), torch.randn(96, 8, 128)
     q, k, v = q.half(), k.half(), v.half()
@@ -78,7 +81,7 @@ def flashinfer_decode(torch, device):
     return far_off(torch, found, expected, 1e-2)
 
 
-KERNELS = {
+KERNELS: dict[str, Callable[[Any, str], str | None]] = {
     "torch": matmul,
     "triton": triton_add,
     "sgl_kernel": sgl_kernel_rmsnorm,
@@ -86,10 +89,11 @@ KERNELS = {
 }
 
 
-def main():
-    import torch
-
-    findings, measured = [], {}
+def main() -> None:
+    """Every kernel on every GPU."""
+    torch: Any = importlib.import_module("torch")
+    findings: list[str] = []
+    measured: dict[str, str] = {}
     torch.manual_seed(0)
     for number in range(torch.cuda.device_count()):
         torch.cuda.set_device(number)
@@ -105,6 +109,8 @@ def main():
                 findings.append(f"{name} on GPU {number}: {wrong}")
             else:
                 measured[f"{name} on GPU {number}"] = "agrees with the CPU"
+    if not torch.cuda.device_count():
+        findings.append("torch sees no GPU")
     print(json.dumps({"findings": findings, "measured": measured}))
 
 

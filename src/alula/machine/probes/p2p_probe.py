@@ -4,13 +4,15 @@ The driver may report access that does not work: data that comes back wrong is w
 Runs in the examined environment: nothing of alula is imported, one line of JSON at the end.
 """
 
+import importlib
 import json
 import time
+from typing import Any
 
 BYTES = 64 << 20
 
 
-def copied_well(torch, first, second):
+def copied_well(torch: Any, first: int, second: int) -> tuple[str | None, float]:
     """Copy a pattern there and back; what is wrong with it, and gigabytes a second one way."""
     words = BYTES // 4
     pattern = torch.arange(words, dtype=torch.int32) * 40503 + 7 * first + 13 * second
@@ -28,7 +30,8 @@ def copied_well(torch, first, second):
     return None, rate(torch, here, there)
 
 
-def rate(torch, here, there):
+def rate(torch: Any, here: Any, there: Any) -> float:
+    """Gigabytes a second from one GPU to another."""
     repeats = 8
     torch.cuda.synchronize(here.device)
     torch.cuda.synchronize(there.device)
@@ -40,10 +43,11 @@ def rate(torch, here, there):
     return repeats * BYTES / (time.perf_counter() - start) / 1e9
 
 
-def main():
-    import torch
-
-    findings, measured = [], {}
+def main() -> None:
+    """Every pair, both ways."""
+    torch: Any = importlib.import_module("torch")
+    findings: list[str] = []
+    measured: dict[str, str] = {}
     count = torch.cuda.device_count()
     for first in range(count):
         for second in range(count):
