@@ -16,12 +16,12 @@ from alula.machine.platform_facts import SystemFiles
 _UUIDS = ("GPU-aaaa1111-0000-0000-0000-000000000000", "GPU-bbbb2222-0000-0000-0000-000000000000")
 
 
-class NvmlRefusal(Exception):
+class NvmlError(Exception):
     """What the library raises."""
 
 
 def refuse(*_: int) -> int:
-    raise NvmlRefusal("not supported")
+    raise NvmlError("not supported")
 
 
 def fake_nvml(capabilities: tuple[tuple[int, int], ...], nvlinks: int) -> SimpleNamespace:
@@ -34,7 +34,7 @@ def fake_nvml(capabilities: tuple[tuple[int, int], ...], nvlinks: int) -> Simple
         return 0 if kind < of_nvlink else 1
 
     return SimpleNamespace(
-        NVMLError=NvmlRefusal,
+        NVMLError=NvmlError,
         nvmlSystemGetDriverVersion=lambda: "590.48.01",
         nvmlSystemGetCudaDriverVersion_v2=lambda: 13010,
         nvmlDeviceGetCount=lambda: len(capabilities),
