@@ -46,6 +46,14 @@ def doctor(
     force: Annotated[
         bool, typer.Option("--force", help="Probe GPUs that somebody computes on.")
     ] = False,
+    kernels: Annotated[
+        bool,
+        typer.Option(
+            "--kernels",
+            help="Also look for kernels that were compiled to nothing for these GPUs; takes up to "
+            "a minute.",
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="The report as JSON, to be saved.")] = False,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="The report as Markdown, for an issue.")
@@ -75,6 +83,7 @@ def doctor(
         what_if=WhatIf(machine, gpu or (), driver, links),
         probes=probe or (),
         force=force,
+        kernels=kernels,
     )
     report = examine(question, os.environ, _cache(), _announce)
     _print(report.to_json(), json, markdown, full)

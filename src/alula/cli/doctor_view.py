@@ -31,6 +31,13 @@ def chains(report: dict[str, Any]) -> Iterator[Block]:
     for name, chain in report["features"].items():
         headers = ("", "owner", "layer", "needs", "found", "evidence", "opened in")
         yield Block(name, headers, [_link_of_chain(gate) for gate in chain])
+    if report["empty_kernels"]:
+        rows = [_empty_kernels(each) for each in report["empty_kernels"]]
+        yield Block(
+            "Kernels without a body",
+            ("library", "cc", "empty here, with a body elsewhere (a warning)"),
+            rows,
+        )
     if report["probes"]:
         yield Block("Probes", ("", "", "s", "found"), [_probe(each) for each in report["probes"]])
 
@@ -243,6 +250,15 @@ def _link_of_chain(gate: dict[str, Any]) -> Row:
         gate["evidence"],
         gate["opened_in"],
     )
+
+
+def _empty_kernels(found: dict[str, Any]) -> Row:
+    names = found["kernels"]
+    text = f"{len(names)} of {found['of']} kernels"
+    text += f": {', '.join(names[:3])}{' …' if len(names) > 3 else ''}" if names else ""
+    if found["images_not_read"]:
+        text += f"; {found['images_not_read']} compressed images were not read"
+    return Path(found["library"]).name, found["capability"], text
 
 
 def _probe(outcome: dict[str, Any]) -> Row:

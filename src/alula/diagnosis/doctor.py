@@ -10,6 +10,7 @@ from alula.diagnosis.component_gates import component_gates
 from alula.diagnosis.features import chain, check_feature
 from alula.errors import UsageError
 from alula.machine.environment import environment_at, own_environment
+from alula.machine.kernels import find_empty_kernels
 from alula.machine.observe import observe
 from alula.machine.probing import Outcome, check_idle, check_names, python_of, run_probes
 from alula.machine.report import Report
@@ -26,6 +27,8 @@ class Question:
     what_if: WhatIf = field(default_factory=WhatIf)
     probes: Sequence[str] = ()
     force: bool = False
+    kernels: bool = False
+    """Whether to look for kernels that were compiled to nothing, which takes a while."""
 
 
 def examine(
@@ -59,6 +62,9 @@ def examine(
         component_gates(machine, software),
         {feature: chain(feature, machine, software) for feature in question.features},
     )
+    if question.kernels:
+        empty = find_empty_kernels(software.components, machine.capabilities())
+        report = replace(report, empty_kernels=empty)
     if python is None:
         return report
     outcomes: list[Outcome] = []

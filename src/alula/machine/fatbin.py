@@ -46,6 +46,7 @@ class Image(NamedTuple):
     offset: int
     size: int
     """Where the payload lies in the file."""
+    unpacked_size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def _images(source: Source, container: int, position: int, end: int) -> Iterator
 def _image(source: Source, container: int, position: int, end: int) -> tuple[Image, int]:
     """One image, and where the next begins."""
     fields = _IMAGE.unpack(source.read(position, _IMAGE.size))
-    kind, mark, header, padded, packed, _, minor, major, arch, _, _, flags, _, _ = fields
+    kind, mark, header, padded, packed, _, minor, major, arch, _, _, flags, _, unpacked = fields
     if mark != _IMAGE_MARK or header % 8 or not _IMAGE.size <= header <= _LONGEST_HEADER:
         raise DamagedError(f"the bytes at {position} are no image of a known layout")
     following = position + header + padded
@@ -128,6 +129,7 @@ def _image(source: Source, container: int, position: int, end: int) -> tuple[Ima
         compression="lz4" if flags & _LZ4 else "zstd" if flags & _ZSTD else "",
         offset=position + header,
         size=packed or padded,
+        unpacked_size=unpacked,
     )
     return read, following
 

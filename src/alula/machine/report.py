@@ -11,6 +11,7 @@ from typing import Any
 from alula.machine.capability import Capability
 from alula.machine.facts import Machine
 from alula.machine.gate import Gate
+from alula.machine.kernels import EmptyKernels
 from alula.machine.library import Library
 from alula.machine.probing import Outcome
 from alula.machine.records import to_json
@@ -30,6 +31,7 @@ class Report:
     features: Mapping[str, tuple[Gate, ...]] = field(default_factory=dict)
     """The whole chain of each feature that was asked for."""
     probes: tuple[Outcome, ...] = ()
+    empty_kernels: tuple[EmptyKernels, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As plain values, with what each GPU would do with each library."""
@@ -42,6 +44,7 @@ class Report:
             "gates": to_json(self.gates),
             "features": {name: to_json(chain) for name, chain in self.features.items()},
             "probes": to_json(self.probes),
+            "empty_kernels": to_json(self.empty_kernels),
         }
 
     def _loading(self) -> list[dict[str, Any]]:
