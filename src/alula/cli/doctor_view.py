@@ -88,6 +88,11 @@ def verdicts(report: dict[str, Any]) -> list[str]:
     return lines
 
 
+def printable(text: str) -> str:
+    """A text whose control characters are written out: names of packages are anybody's."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
 def _gpus(machine: dict[str, Any]) -> list[Row]:
     return [
         (
@@ -194,12 +199,12 @@ def _components(software: dict[str, Any], capabilities: list[str]) -> list[Row]:
 
 
 def _with_code(component: dict[str, Any]) -> list[dict[str, Any]]:
-    held = [library for library in component["libraries"] if library["containers"]]
+    held = [each for each in component["libraries"] if each["containers"] or each["unknown"]]
     return held if component["cubins"] is None else [*held, component["cubins"]]
 
 
 def _targets(library: dict[str, Any]) -> str:
-    """The architectures of a library; PTX with its version."""
+    """The architectures of a library; PTX with its version; what could not be read, and why."""
     found: dict[str, None] = {}
     for signature in library["containers"]:
         found.update(dict.fromkeys(signature.split()))
@@ -211,6 +216,7 @@ def _targets(library: dict[str, Any]) -> str:
     parts = [" ".join(cubins)]
     parts += [f"PTX {', '.join(text.replace('@', ' of ISA ') for text in ptx)}"] if ptx else []
     parts += [f"LTO {' '.join(lto)}"] if lto else []
+    parts += [f"unknown: {reason}" for reason in library["unknown"]]
     return "; ".join(filter(None, parts))
 
 

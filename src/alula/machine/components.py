@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from alula.machine.environment import Distribution, Environment, canonical
+from alula.machine.environment import Distribution, Environment, canonical, read_text
 from alula.machine.library import Library, read_library
 from alula.machine.linkage import Linker, Missing, SystemLibraries, shared_libraries
 
@@ -127,10 +127,7 @@ def _variant(distribution: Distribution, libraries: Iterable[Library]) -> tuple[
 
 
 def _torch_cuda(site: Path) -> str:
-    try:
-        text = (site / "torch/version.py").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    text = read_text(site / "torch/version.py")
     found = _TORCH_CUDA.search(text)
     if found:
         return f"cu{found[1]}{found[2]}"

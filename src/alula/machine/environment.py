@@ -47,20 +47,25 @@ class Distribution:
     @cached_property
     def files(self) -> tuple[str, ...]:
         """The files it owns, relative to `site`, as its RECORD lists them."""
-        text = _read_text(self.info / "RECORD")
+        text = read_text(self.info / "RECORD")
         return tuple(row[0] for row in csv.reader(text.splitlines()) if row)
 
     @cached_property
     def roots(self) -> tuple[Path, ...]:
         """Folders in which its source lies: the site, or the checkout of an editable install."""
         try:
-            origin = json.loads(_read_text(self.info / "direct_url.json") or "{}")
+            origin = json.loads(read_text(self.info / "direct_url.json") or "{}")
             url = origin["url"] if origin["dir_info"]["editable"] else ""
         except (ValueError, KeyError, TypeError):
             return (self.site,)
         parts = urlsplit(url)
         folder = Path(unquote(parts.path))
         return (folder, folder / "src") if parts.scheme == "file" else (self.site,)
+
+    @property
+    def is_editable(self) -> bool:
+        """Whether its files lie in a checkout, which no RECORD lists."""
+        return self.roots != (self.site,)
 
 
 @dataclass(frozen=True)
@@ -147,7 +152,7 @@ def _examine(prefix: Path, sites: Iterable[Path], python: str, notes: list[str])
 
 def _distributions(site: Path, notes: list[str]) -> Iterator[Distribution]:
     for info in sorted(site.glob("*.dist-info")):
-        headers = HeaderParser().parsestr(_read_text(info / "METADATA").partition("\n\n")[0])
+        headers = HeaderParser().parsestr(read_text(info / "METADATA").partition("\n\n")[0])
         name, version = headers.get("Name", ""), headers.get("Version", "")
         if not name or not version:
             notes.append(f"{info.name} has no readable METADATA")
@@ -162,7 +167,7 @@ def _holds_packages(folder: Path) -> bool:
 
 def _settings(prefix: Path) -> dict[str, str]:
     """The lines of pyvenv.cfg."""
-    lines = _read_text(prefix / "pyvenv.cfg").splitlines()
+    lines = read_text(prefix / "pyvenv.cfg").splitlines()
     pairs = (line.partition("=") for line in lines if "=" in line)
     return {key.strip().lower(): value.strip() for key, _, value in pairs}
 
@@ -174,7 +179,7 @@ def _python_version(settings: Mapping[str, str], sites: Iterable[Path]) -> str:
     return stated or (named if re.fullmatch(r"3\.\d+", named) else "")
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
     """A text file; "" where it is missing, unreadable or of a size that no such file has."""
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST_TEXT:

@@ -117,10 +117,11 @@ def missing_symbols(asked: Iterable[str], offered: frozenset[str] | None) -> tup
 def shared_libraries(distribution: Distribution) -> list[Path]:
     """The shared libraries of a package, each once however many links lead to it."""
     found: dict[Path, Path] = {}
-    for file in distribution.files:
-        if SHARED_LIBRARY.search(file):
-            path = distribution.site / file
-            found.setdefault(path.resolve(), path)
+    paths = [distribution.site / file for file in distribution.files if SHARED_LIBRARY.search(file)]
+    if distribution.is_editable:
+        paths += sorted(distribution.roots[0].rglob("*.so"))
+    for path in paths:
+        found.setdefault(path.resolve(), path)
     return list(found.values())
 
 

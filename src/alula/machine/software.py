@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -82,8 +82,16 @@ def read_software(
         allow_lists=_allow_lists(environment, ScanCache(cache)),
         texts=find_text_gates(environment),
         owned_twice=environment.owned_twice(),
-        notes=environment.notes,
+        notes=(*environment.notes, *_without_record(environment, components)),
     )
+
+
+def _without_record(environment: Environment, components: tuple[Component, ...]) -> Iterator[str]:
+    """Packages whose files are not known, as those of a system's own package manager."""
+    for component in components:
+        distribution = environment.distributions[component.name]
+        if not distribution.files and not distribution.is_editable:
+            yield f"{component.name} has no RECORD: its binaries were not read"
 
 
 def _allow_lists(environment: Environment, cache: ScanCache) -> tuple[AllowList, ...]:

@@ -92,6 +92,8 @@ def _number(architecture: str) -> int:
 
 def _pieces(path: Path) -> Iterable[bytes]:
     """A file in overlapping pieces, so that it is never in memory as a whole."""
+    if not path.is_file():  # a pipe would be waited for
+        return
     with path.open("rb") as file:
         before, left = b"", _LARGEST_TOOL
         while left > 0 and (piece := file.read(min(_PIECE, left))):
