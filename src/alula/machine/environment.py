@@ -175,8 +175,8 @@ def _settings(prefix: Path) -> dict[str, str]:
 def _python_version(settings: Mapping[str, str], sites: Iterable[Path]) -> str:
     stated = settings.get("version_info") or settings.get("version") or ""
     named = next((site.parent.name.removeprefix("python") for site in sites), "")
-    stated = ".".join(stated.split(".")[:3])
-    return stated or (named if re.fullmatch(r"3\.\d+", named) else "")
+    candidates = (re.match(r"3\.\d+(\.\d+)?", text) for text in (stated, named))
+    return next((found[0] for found in candidates if found), "")
 
 
 def read_text(path: Path) -> str:
