@@ -73,7 +73,7 @@ def test_the_toolkit_changes_nothing_about_the_list(tmp_path: Path, version: str
 def test_an_unread_toolkit_is_unknown(tmp_path: Path) -> None:
     engines(tmp_path)
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/nvcc").write_text("#!/bin/sh\nexec /opt/nvcc\n")
+    (tmp_path / "bin/nvcc").write_text("#!/bin/sh\nmodule load cuda; nvcc\n")
     gates = chain("flashinfer-allreduce-fusion", CASE, software(tmp_path))
     assert only(gates, Layer.TOOLKIT).verdict is UNKNOWN
 

@@ -13,6 +13,7 @@ from alula.machine.capability import Capability, Loading
 from alula.machine.components import Component, read_components
 from alula.machine.environment import environment_at
 from alula.machine.linkage import SystemLibraries
+from alula.machine.software import read_software
 from alula.machine.target import Kind, Target
 from elf_files import write_container, write_elf, write_image, write_library
 from environments import install, make_environment
@@ -131,6 +132,17 @@ def test_a_soname_of_another_cuda_is_missing(tmp_path: Path) -> None:
     found = components(tmp_path)["fast"]
     assert [each.sonames for each in found.missing] == [("libcudart.so.12",)]
     assert found.variant == "cu12"
+
+
+def test_ld_library_path_offers_and_overrides(tmp_path: Path) -> None:
+    site = make_environment(tmp_path)
+    install(site, "fast", "1", {"fast/ops.so": remade({"sm_90": 1}, ["libcudart.so.12"])})
+    (tmp_path / "cuda").mkdir()
+    (tmp_path / "cuda/libcudart.so.12").write_bytes(b"")
+    software = read_software(environment_at(tmp_path), {"LD_LIBRARY_PATH": f"/no:{tmp_path}/cuda"})
+    (fast,) = software.components
+    assert fast.missing == ()
+    assert "before the packages' own" in software.notes[0]
 
 
 def test_a_soname_beside_the_library_or_on_its_path_is_found(tmp_path: Path) -> None:

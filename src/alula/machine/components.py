@@ -60,11 +60,9 @@ class Component:
         return held if self.cubins is None else (*held, self.cubins)
 
 
-def read_components(
-    environment: Environment, system: SystemLibraries | None = None
-) -> tuple[Component, ...]:
+def read_components(environment: Environment, system: SystemLibraries) -> tuple[Component, ...]:
     """The components of an environment, the well-known first."""
-    linker = Linker(environment, system or SystemLibraries())
+    linker = Linker(environment, system)
     found: dict[str, Component] = {}
     for key, distribution in environment.distributions.items():
         component = _component(distribution, linker)

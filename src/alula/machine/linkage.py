@@ -20,6 +20,7 @@ from alula.machine.library import Library, defined_symbols
 SHARED_LIBRARY = re.compile(r"\.so(\.\d+)*$")
 
 _OF_THE_DRIVER = re.compile(r"lib(cuda|nvidia-.*|nvcuvid|nvoptix)\.so")
+_OF_CUDA = re.compile(r"lib(cuda|cudart|cublas|cublasLt|cudnn|nccl|nvrtc|nvJitLink)\.so")
 _OF_THE_SYSTEM = re.compile(
     r"(lib(c|m|dl|rt|pthread|util|resolv|gcc_s|stdc\+\+|gomp|z|python3\.\d+m?(\.\d+)?)|ld-linux.*)"
     r"\.so"
@@ -126,12 +127,14 @@ def shared_libraries(distribution: Distribution) -> list[Path]:
 
 
 class SystemLibraries:
-    """What the system's loader would find, from its cache file and its folders."""
+    """What the system's loader would find: in LD_LIBRARY_PATH, its cache file, its folders."""
 
-    def __init__(self, root: Path = Path("/")) -> None:
+    def __init__(self, root: Path = Path("/"), library_path: str = "") -> None:
         machine = platform.machine()
         names = ("lib", "lib64", "usr/lib", "usr/lib64", f"usr/lib/{machine}-linux-gnu")
-        self._folders = [root / name for name in names]
+        self.first = [Path(entry) for entry in library_path.split(":") if entry]
+        """Folders of LD_LIBRARY_PATH, which come before a library's own search path."""
+        self._folders = [*self.first, *(root / name for name in names)]
         self._cache_file = root / "etc/ld.so.cache"
 
     @cached_property
@@ -140,6 +143,11 @@ class SystemLibraries:
             return self._cache_file.read_bytes()
         except OSError:
             return b""
+
+    def overriding(self) -> list[Path]:
+        """CUDA's libraries that LD_LIBRARY_PATH puts before those of the packages."""
+        files = (path for folder in self.first if folder.is_dir() for path in folder.iterdir())
+        return sorted(path for path in files if _OF_CUDA.match(path.name))
 
     def __contains__(self, soname: str) -> bool:
         if f"\0{soname}\0".encode() in self._cache:
