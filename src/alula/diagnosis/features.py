@@ -22,6 +22,7 @@ from alula.diagnosis.shared_gates import (
 from alula.errors import UsageError
 from alula.machine.facts import Machine
 from alula.machine.gate import Gate, Layer
+from alula.machine.linkage import Missing
 from alula.machine.software import Software
 
 
@@ -165,13 +166,16 @@ def _eagle3(scene: Scene) -> Iterator[Gate]:
             "its libraries find their sonames and symbols",
             f"{len(lacking)} of its libraries do not" if lacking else "they do",
             CLOSED if lacking else OPEN,
-            f"{lacking[0].library}: {(lacking[0].torch_symbols or lacking[0].sonames)[:1]}"
-            if lacking
-            else f"symbols of {name}",
+            _lacked(lacking[0]) if lacking else f"symbols of {name}",
         )
         if scene.gpu is not None:
             yield from _images(scene, name)
     yield from _triton(scene)
+
+
+def _lacked(missing: Missing) -> str:
+    names = (*missing.torch_symbols, *missing.nccl_symbols, *missing.sonames)
+    return f"{missing.library} asks for {names[0]}"
 
 
 def _images(scene: Scene, name: str) -> Iterator[Gate]:
@@ -185,17 +189,18 @@ def _images(scene: Scene, name: str) -> Iterator[Gate]:
         for library in held
         for gate in device_code_gates(scene.machine, component, library, scene.gpu)
     ]
+    other = scene.installed("flashinfer-python", "triton")
     for gate in closed:
+        # Attention libraries stand beside each other: an engine can be told to use another one.
+        spared = bool(other) and "flash" in gate.feature
         yield scene.gate(
             name,
             gate.layer,
-            gate.predicate,
-            f"{gate.feature}: {gate.observed}",
-            gate.verdict,
+            f"{gate.predicate}{', or another attention backend' if spared else ''}",
+            f"{gate.feature}: {gate.observed}{f'; {other} does without' if spared else ''}",
+            OPEN if spared else gate.verdict,
             gate.evidence,
-            "none needed where another attention backend is chosen"
-            if "flash" in gate.feature
-            else "",
+            gate.opened_in,
         )
     if held and not closed:
         yield scene.gate(
