@@ -122,7 +122,8 @@ def read_all(data: bytes) -> None:
         code = read_device_code(source, elf)
         assert all(image.offset + image.size <= len(data) for image in code.images)
         elf.linkage()
-        elf.symbols()
+        elf.needed_symbols()
+        elf.defined_symbols()
 
 
 def mutated(rng: random.Random) -> bytes:

@@ -159,7 +159,7 @@ def _eagle3(scene: Scene) -> Iterator[Gate]:
         component = scene.software.component(name)
         if component is None:
             continue
-        lacking = component.missing
+        lacking = [each for each in component.missing if not each.is_plugin]
         yield scene.gate(
             name,
             Layer.LINKAGE,

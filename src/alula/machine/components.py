@@ -62,18 +62,22 @@ class Component:
 
 def read_components(environment: Environment, system: SystemLibraries) -> tuple[Component, ...]:
     """The components of an environment, the well-known first."""
-    linker = Linker(environment, system)
+    libraries = {
+        key: [read_library(path) for path in shared_libraries(distribution)]
+        for key, distribution in environment.distributions.items()
+    }
+    asked_for = {name for each in libraries.values() for library in each for name in library.needed}
+    linker = Linker(environment, system, frozenset(asked_for))
     found: dict[str, Component] = {}
     for key, distribution in environment.distributions.items():
-        component = _component(distribution, linker)
+        component = _component(distribution, libraries[key], linker)
         if key in NAMED or component.device_code() or component.missing:
             found[key] = component
     order = {name: rank for rank, name in enumerate(NAMED)}
     return tuple(found[key] for key in sorted(found, key=lambda k: (order.get(k, 99), k)))
 
 
-def _component(distribution: Distribution, linker: Linker) -> Component:
-    libraries = [read_library(path) for path in shared_libraries(distribution)]
+def _component(distribution: Distribution, libraries: list[Library], linker: Linker) -> Component:
     missing = tuple(filter(None, map(linker.missing, libraries)))
     lacking = {each.library for each in missing}
     variant, source = _variant(distribution, libraries)

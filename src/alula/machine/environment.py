@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 from alula.errors import UsageError
 
 _SITES = ("lib/python3*/site-packages", "lib64/python3*/site-packages", "Lib/site-packages")
+_CACHE = "__pycache__"
 _LARGEST_TEXT = 64 << 20
 
 
@@ -45,10 +46,15 @@ class Distribution:
         return self.info.parent
 
     @cached_property
+    def record(self) -> Mapping[str, str]:
+        """The hash of each file it owns, by its path relative to `site`, "" where none is said."""
+        rows = csv.reader(read_text(self.info / "RECORD").splitlines())
+        return {row[0]: row[1] if len(row) > 1 else "" for row in rows if row}
+
+    @property
     def files(self) -> tuple[str, ...]:
         """The files it owns, relative to `site`, as its RECORD lists them."""
-        text = read_text(self.info / "RECORD")
-        return tuple(row[0] for row in csv.reader(text.splitlines()) if row)
+        return tuple(self.record)
 
     @cached_property
     def roots(self) -> tuple[Path, ...]:
@@ -86,18 +92,24 @@ class Environment:
         return next((distribution for distribution in found if distribution), None)
 
     def owned_twice(self) -> dict[str, tuple[str, ...]]:
-        """Files that two packages claim: the one installed last has overwritten the other."""
-        owners: dict[str, list[str]] = {}
+        """Files that two packages claim with unlike content, so that one has overwritten the other.
+
+        Packages of one family bring the same `__init__.py`: that harms nobody.
+        """
+        owners: dict[str, dict[str, str]] = {}
         for distribution in self.distributions.values():
-            for file in set(distribution.files):
-                owners.setdefault(f"{distribution.site}/{file}", []).append(distribution.name)
-        return {
-            Path(file).relative_to(self.prefix).as_posix()
-            if Path(file).is_relative_to(self.prefix)
-            else file: tuple(sorted(names))
-            for file, names in sorted(owners.items())
-            if len(names) > 1 and "__pycache__" not in file
+            for file, digest in distribution.record.items():
+                owners.setdefault(f"{distribution.site}/{file}", {})[distribution.name] = digest
+        twice = {
+            file: tuple(sorted(by))
+            for file, by in sorted(owners.items())
+            if len(by) > 1 and (len(set(by.values())) > 1 or "" in by.values())
         }
+        return {self._shown(file): names for file, names in twice.items() if _CACHE not in file}
+
+    def _shown(self, file: str) -> str:
+        path = Path(file)
+        return path.relative_to(self.prefix).as_posix() if self.prefix in path.parents else file
 
 
 def own_environment() -> Environment:

@@ -36,6 +36,8 @@ class Missing:
     sonames: tuple[str, ...] = ()
     torch_symbols: tuple[str, ...] = ()
     nccl_symbols: tuple[str, ...] = ()
+    is_plugin: bool = False
+    """A versioned library that no other needs: it is loaded only where its system is there."""
 
     def __bool__(self) -> bool:
         return bool(self.sonames or self.torch_symbols or self.nccl_symbols)
@@ -44,9 +46,12 @@ class Missing:
 class Linker:
     """The libraries that an environment offers to each other."""
 
-    def __init__(self, environment: Environment, system: SystemLibraries) -> None:
+    def __init__(
+        self, environment: Environment, system: SystemLibraries, asked_for: frozenset[str]
+    ) -> None:
         self._environment = environment
         self._system = system
+        self._asked_for = asked_for
 
     @cached_property
     def offered(self) -> Mapping[str, Path]:
@@ -64,7 +69,12 @@ class Linker:
             tuple(soname for soname in library.needed if not self._found(library, soname)),
             self._unmet(library, library.torch_symbols, self._torch),
             self._unmet(library, library.nccl_symbols, self._nccl),
+            self._is_plugin(library),
         )
+
+    def _is_plugin(self, library: Library) -> bool:
+        name = Path(library.path).name
+        return not name.endswith(".so") and not {name, library.soname} & self._asked_for
 
     def _found(self, library: Library, soname: str) -> bool:
         if _OF_THE_DRIVER.match(soname) or _OF_THE_SYSTEM.match(soname):
