@@ -155,6 +155,21 @@ def test_a_soname_beside_the_library_or_on_its_path_is_found(tmp_path: Path) -> 
     assert "a" not in components(tmp_path)
 
 
+def test_a_library_is_found_by_each_of_its_names(tmp_path: Path) -> None:
+    site = make_environment(tmp_path)
+    needed = ["libfast.so", "libfast.so.1"]
+    install(
+        site, "fast", "1", {"f/libfast.so.1.2": remade({"sm_90": 1}), "g/x.so": remade({}, needed)}
+    )
+    for link in needed:
+        (site / "f" / link).symlink_to("libfast.so.1.2")
+    record = site / "fast-1.dist-info/RECORD"
+    record.write_text("f/libfast.so,,\nf/libfast.so.1,,\n" + record.read_text())
+    fast = components(tmp_path)["fast"]
+    assert fast.missing == ()
+    assert len(fast.libraries) == 1
+
+
 def test_a_symbol_that_a_library_of_its_own_defines_is_not_missing(tmp_path: Path) -> None:
     site = make_environment(tmp_path)
     install_torch(site, "2.9.1")

@@ -59,7 +59,7 @@ class Linker:
         return {
             path.name: path
             for distribution in self._environment.distributions.values()
-            for path in shared_libraries(distribution)
+            for path in _library_files(distribution)
         }
 
     def missing(self, library: Library) -> Missing:
@@ -128,12 +128,17 @@ def missing_symbols(asked: Iterable[str], offered: frozenset[str] | None) -> tup
 def shared_libraries(distribution: Distribution) -> list[Path]:
     """The shared libraries of a package, each once however many links lead to it."""
     found: dict[Path, Path] = {}
+    for path in _library_files(distribution):
+        found.setdefault(path.resolve(), path)
+    return list(found.values())
+
+
+def _library_files(distribution: Distribution) -> list[Path]:
+    """Every name of every shared library of a package."""
     paths = [distribution.site / file for file in distribution.files if SHARED_LIBRARY.search(file)]
     if distribution.is_editable:
         paths += sorted(distribution.roots[0].rglob("*.so"))
-    for path in paths:
-        found.setdefault(path.resolve(), path)
-    return list(found.values())
+    return paths
 
 
 class SystemLibraries:
