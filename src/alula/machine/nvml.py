@@ -11,7 +11,7 @@ from alula.machine.facts import Driver, Gpu, Link, Pcie
 
 _MOST_NVLINKS = 36
 _DISTANCES = {0: "INT", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-_SWITCH = 2  # nvmlIntNvLinkDeviceType_t
+_SWITCH = 2  # nvmlIntNvLinkDeviceType_t: a GPU, an IBM NPU, a switch; 255 is unknown
 _P2P = ("ok", "chipset", "gpu", "no topology", "disabled by settings", "not supported", "unknown")
 """nvmlGpuP2PStatus_t, in its order: what stands in the way."""
 _READ, _WRITE, _NVLINK, _ATOMICS = range(4)
@@ -60,7 +60,7 @@ class Nvml:
                 self.ask("nvmlDeviceGetNvLinkRemoteDeviceType", -1, handle, link)
                 for link in self._nvlinks(handle)
             ]
-            known = [end for end in ends if end >= 0]
+            known = [end for end in ends if 0 <= end <= _SWITCH]
             return (_SWITCH in known) if known or not ends else None
         return None
 
