@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -93,3 +94,16 @@ def test_any_value_is_cleaned_to_the_same_shape(value: object) -> None:
     cleaned = REDACTOR.clean({"value": value})["value"]
     assert type(cleaned) is type(value)
     assert REDACTOR.clean(cleaned) == cleaned or "<" in json.dumps(cleaned)
+
+
+_LONG = [
+    *("a_" * 50_000, "_ZN3c10" * 20_000, "a." * 50_000, "1." * 50_000, "f:" * 50_000),
+    *("-" * 100_000, "token" * 20_000, "--a-" * 25_000, "://" * 30_000, "serial " * 15_000),
+]
+
+
+@pytest.mark.parametrize("text", _LONG, ids=lambda text: text[:7])
+def test_long_texts_take_no_time(text: str) -> None:
+    start = time.process_time()
+    REDACTOR.text(text)
+    assert time.process_time() - start < 5.0  # two at most; a wrong pattern takes minutes

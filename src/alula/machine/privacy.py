@@ -16,13 +16,14 @@ from typing import Any
 
 _HOME = re.compile(r"(?:/(?:home|Users|root/home)/|[A-Za-z]:\\Users\\)[^/\\\s\"':;,]+")
 _SECRET_NAME = (
-    r"(?:[A-Za-z0-9_.]*[_-])*"
+    r"(?:[A-Za-z0-9_.-]{0,60}[_-])?"
     r"(?:token|secret|password|passwd|passphrase|(?:api|access|secret|private)[_-]?key|credentials?)"
 )
+"""Bounded, as every pattern here has to be: reports hold mangled names of thousands of letters."""
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(?:GPU|MIG)-[0-9a-fA-F]{8}-[0-9a-fA-F-]{10,}"), "<uuid>"),
     (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<uuid>"),
-    (re.compile(r"(?<=://)[^/\s@]+@"), ""),
+    (re.compile(r"(?<=://)[^/\s@]{1,256}@"), ""),
     (re.compile(rf"(?i)(?<!\w)({_SECRET_NAME}\s*[=:]\s*)[\"']?[^\s\"',;]+"), r"\1<secret>"),
     (re.compile(rf"(?i)(--{_SECRET_NAME}\s+)[^\s\"',;]+"), r"\1<secret>"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.+/=~-]{8,}"), r"\1 <secret>"),
@@ -33,7 +34,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         "<secret>",
     ),
     (re.compile(r"\b[0-9a-fA-F]{40,}\b"), "<secret>"),
-    (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "<address>"),
+    (re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"), "<address>"),
     (re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:])"), "<address>"),
     (re.compile(r"(?<![\w:.])(?:[0-9a-fA-F]{1,4}:){4,7}[0-9a-fA-F]{1,4}(?![\w:])"), "<address>"),
     (

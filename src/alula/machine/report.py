@@ -40,12 +40,23 @@ class Report:
             "alula": version("alula"),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "machine": to_json(self.machine),
-            "software": {**to_json(self.software), "loading": self._loading()},
+            "software": {**self._software(), "loading": self._loading()},
             "gates": to_json(self.gates),
             "features": {name: to_json(chain) for name, chain in self.features.items()},
             "probes": to_json(self.probes),
             "empty_kernels": to_json(self.empty_kernels),
         }
+
+    def _software(self) -> dict[str, Any]:
+        """The software, with the count of the symbols asked of torch instead of their names.
+
+        There are thousands; those that torch does not offer stand under `missing`.
+        """
+        software: dict[str, Any] = to_json(self.software)
+        for component in software["components"]:
+            for library in component["libraries"]:
+                library["torch_symbols"] = len(library["torch_symbols"])
+        return software
 
     def _loading(self) -> list[dict[str, Any]]:
         isa = self.machine.driver.isa()
