@@ -29,6 +29,10 @@ def lists(source: str) -> list[AllowList]:
         ("arch_map = {(9, 0): 'h', (10, 0): 'b'}", (), (90, 100)),
         ("ok = is_sm90_supported() or is_sm100_supported()", (9, 10), ()),
         ("ok = (_is_sm90_supported or _is_sm100_supported) and x", (9, 10), ()),
+        ("use = is_sm100_supported() and fast", (10,), ()),
+        ("if _is_sm90_supported: pass", (9,), ()),
+        ("if platform.is_device_capability_family(100): pass", (10,), ()),
+        ("if platform.is_device_capability((9, 0)): pass", (), (90,)),
         ("def f(c):\n  return c.major in (9, 10)", (9, 10), ()),
         ("if device_capability[0] not in [9, 10]: pass", (9, 10), ()),
     ],
@@ -39,7 +43,7 @@ def test_every_form_of_a_list(
     (found,) = lists(source)
     assert (found.majors, found.architectures) == (majors, architectures)
     assert not found.allows(GPU)
-    assert found.allows(Capability(9, 0))
+    assert found.allows(Capability(9, 0)) or found.allows(Capability(10, 0))
 
 
 def test_a_list_that_lets_the_gpu_in() -> None:
@@ -59,6 +63,10 @@ def test_where_a_list_stands() -> None:
     "source",
     [
         "f(supported_major_versions=None)",
+        "_is_sm90_supported = is_cuda() and is_sm90_supported()",
+        "from utils import is_sm90_supported",
+        "if platform.has_device_capability(90): pass",
+        "if is_sm90_supported(device): pass",
         "f(supported_major_versions=majors)",
         "MAX_SIZES = {2: 64, 4: 64}",
         "BATCH = {9: 1, 10: 2}",
@@ -102,7 +110,7 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", ["", "[]", "{", '{"format": 1, "files": {"/x": 3}}', '{"format": 1, "files": []}']
+    "damage", ["", "[]", "{", '{"format": 2, "files": {"/x": 3}}', '{"format": 2, "files": []}']
 )
 def test_a_damaged_cache_is_done_without(tmp_path: Path, damage: str) -> None:
     source, kept = tmp_path / "gate.py", tmp_path / "scans.json"
@@ -111,4 +119,4 @@ def test_a_damaged_cache_is_done_without(tmp_path: Path, damage: str) -> None:
     cache = ScanCache(kept)
     assert len(cache.lists(source, lambda: scan_file("p", source, "gate.py"))) == 1
     cache.save()
-    assert json.loads(kept.read_text())["format"] == 1
+    assert json.loads(kept.read_text())["format"] == 2

@@ -6,7 +6,7 @@ are found in the syntax tree, never by running anything:
 - arguments: `get_nvcc_flags_list(supported_major_versions=[9, 10])`,
   `@supported_compute_capability([90, 100])`
 - tables: `MAX_SIZES = {9: …, 10: …}`, `{"9.0": …}`, `{90: …}`
-- questions: `is_sm90_supported() or is_sm100_supported()`
+- questions: `is_sm90_supported() or is_sm100_supported()`, `is_device_capability_family(100)`
 - comparisons: `major in (9, 10)`
 """
 
@@ -22,7 +22,7 @@ from alula.machine.capability import Capability
 
 _WORTH_PARSING = re.compile(
     rb"supported_(?:major|compute_capab|sms?\b|archs?\b)"
-    rb"|is_sm\d+[af]?_supported(?:\(\))?\s+or\s"
+    rb"|is_sm\d+[af]?_supported|is_device_capability"
     rb"|(?:capab|major|arch|sm|cc)\w*(?:\(\)|\[0\])*\s+(?:not\s+)?in\s*[(\[{]"
     rb"|=\s*\{\s*[\"'(]?\d{1,3}\b",
     re.IGNORECASE,
@@ -32,6 +32,8 @@ _ABOUT_ARCHITECTURES = re.compile(r"capabilit|major|\bsm\b|sm_?\d|sm_version|arc
 _TABLE = re.compile(r"capabilit|max_size|multimem|sm_?version|arch|by_sm", re.IGNORECASE)
 _ARGUMENT = re.compile(r"supported_(major_versions|compute_capabilit|sms?|archs?)", re.IGNORECASE)
 _QUESTION = re.compile(r"_?is_sm(\d{2,3})[af]?_supported")
+_FAMILY = re.compile(r"is_device_capability_family")
+_EXACT = re.compile(r"is_device_capability")
 _MAJORS = range(7, 16)
 _ARCHITECTURES = {70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 107, 110, 120, 121}
 _NOT_ITS_OWN = {"data", "test", "tests", "3rdparty", "third_party"}
@@ -116,13 +118,24 @@ class _Finder(ast.NodeVisitor):
         for keyword in node.keywords:
             if keyword.arg and _ARGUMENT.search(keyword.arg):
                 self._add(keyword.value, _numbers(keyword.value), f"{keyword.arg}=")
+        self._question(node, _name(node.func), node.args)
         if _ARGUMENT.search(_name(node.func)) and node.args:
             self._add(node.args[0], _numbers(node.args[0]), f"{_name(node.func)} ")
-        self.generic_visit(node)
+        # The name of what is called is no question of its own.
+        for child in (*node.args, *node.keywords):
+            self.visit(child)
+        if not isinstance(node.func, ast.Name):
+            self.visit(node.func)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Load):
+            self._question(node, node.id, [])
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self._table(node.targets[0], node.value)
-        self.generic_visit(node)
+        # An answer that is only given a name is asked where that name is read.
+        if not _QUESTION.fullmatch(_name(node.targets[0])):
+            self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         self._table(node.target, node.value)
@@ -142,6 +155,15 @@ class _Finder(ast.NodeVisitor):
         ):
             self._add(node, _numbers(node.comparators[0]))
         self.generic_visit(node)
+
+    def _question(self, node: ast.expr, name: str, arguments: list[ast.expr]) -> None:
+        """A question about one architecture that stands alone."""
+        if (asked := _QUESTION.fullmatch(name)) and not arguments:
+            self._add(node, [int(asked[1])], families=True)
+        elif arguments and (_FAMILY.fullmatch(name) or _EXACT.fullmatch(name)):
+            number = _number(arguments[0])
+            if number is not None:
+                self._add(node, [number], families=bool(_FAMILY.fullmatch(name)))
 
     def _within(self, name: str, node: ast.AST) -> None:
         self._owners.append(name)

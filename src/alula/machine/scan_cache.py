@@ -15,7 +15,7 @@ from typing import Any
 from alula.machine.allow_lists import AllowList
 from alula.machine.records import from_json
 
-FORMAT = 1
+FORMAT = 2
 _LARGEST = 64 << 20
 
 
