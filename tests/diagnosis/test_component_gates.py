@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from alula.diagnosis.component_gates import component_gates
 from alula.machine.environment import environment_at
+from alula.machine.facts import Driver
 from alula.machine.gate import Gate, Layer
 from alula.machine.software import read_software
 from alula.machine.whatif import WhatIf, named, resolve
@@ -54,6 +56,29 @@ def test_a_driver_too_old_for_torch(tmp_path: Path) -> None:
     (gate,) = of_layer(gates(tmp_path, driver="570.26"), Layer.DRIVER)
     assert gate.predicate == "driver 580.65.06 or newer for cu130"
     assert of_layer(gates(tmp_path, driver="580.82.07"), Layer.DRIVER) == []
+
+
+@pytest.mark.parametrize(
+    ("gpu", "driver", "count"),
+    [
+        ("12.0", "550.54.14", 1),
+        ("12.0", "570.26", 0),
+        ("9.0", "550.54.14", 0),
+        ("8.0", "440.33", 1),
+    ],
+)
+def test_a_driver_older_than_the_gpu(tmp_path: Path, gpu: str, driver: str, count: int) -> None:
+    make_environment(tmp_path)
+    assert len(of_layer(gates(tmp_path, gpu, driver), Layer.DRIVER)) == count
+
+
+def test_blackwell_needs_the_open_kernel_module(tmp_path: Path) -> None:
+    make_environment(tmp_path)
+    software = read_software(environment_at(tmp_path), {"PATH": ""})
+    driver = Driver("590.48.01", "13.1", module="closed")
+    for name, count in (("1x-rtx-pro-6000", 1), ("1x-h100", 0)):
+        machine = replace(named(name), driver=driver)
+        assert len(component_gates(machine, software)) == count
 
 
 def test_pins_that_are_not_kept(tmp_path: Path) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
+from alula.diagnosis.driver_gates import driver_gates
 from alula.machine.capability import Capability, Loading
 from alula.machine.components import Component
-from alula.machine.driver_versions import MINIMUM_DRIVER, parse_driver
 from alula.machine.environment import canonical
 from alula.machine.facts import Machine
 from alula.machine.gate import Gate, GateVerdict, Layer
@@ -24,34 +23,13 @@ _TRIO = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
 def component_gates(machine: Machine, software: Software) -> tuple[Gate, ...]:
     """Every closed gate of the components on the visible GPUs; the open ones say nothing new."""
     return (
-        *_driver(machine, software),
+        *driver_gates(machine, software),
         *_device_code(machine, software),
         *_linkage(software),
         *_requirements(software),
         *_trio(software),
         *_toolkits(machine, software),
     )
-
-
-def _driver(machine: Machine, software: Software) -> Iterator[Gate]:
-    """Whether the driver is new enough for the CUDA that torch was built for."""
-    torch = software.component("torch")
-    major = re.match(r"cu(\d\d)", torch.variant) if torch else None
-    floor = MINIMUM_DRIVER.get(int(major[1])) if major else None
-    if torch is None or floor is None or not machine.driver.version:
-        return
-    if parse_driver(machine.driver.version) < floor:
-        yield Gate(
-            component="driver",
-            feature="torch",
-            layer=Layer.DRIVER,
-            predicate=f"driver {_dotted(floor)} or newer for {torch.variant}",
-            observed=f"driver {machine.driver.version}",
-            verdict=GateVerdict.CLOSED,
-            evidence=f"{torch.variant} is from {torch.variant_from}; floors from NVIDIA's CUDA "
-            "compatibility guide",
-            opened_in=f"driver {_dotted(floor)}",
-        )
 
 
 def _device_code(machine: Machine, software: Software) -> Iterator[Gate]:
@@ -240,7 +218,3 @@ def _short(path: str) -> str:
     """A library as people call it: its folder where the name alone says little."""
     parts = Path(path).parts
     return "/".join(parts[-2:])
-
-
-def _dotted(version: Iterable[int]) -> str:
-    return ".".join(f"{part:02}" if n else str(part) for n, part in enumerate(version))
