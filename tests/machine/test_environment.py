@@ -31,6 +31,16 @@ def test_a_site_packages_folder_is_taken_too(tmp_path: Path) -> None:
     assert environment_at(tmp_path).find("torch") is not None
 
 
+@pytest.mark.parametrize("folder", ["lib/python3.12", "local/lib/python3.12"])
+def test_debian_calls_it_dist_packages(tmp_path: Path, folder: str) -> None:
+    site = tmp_path / folder / "dist-packages"
+    site.mkdir(parents=True)
+    install(site, "torch", "2.9.1")
+    found = environment_at(tmp_path)
+    assert found.find("torch") is not None
+    assert found.python == "3.12"
+
+
 def test_files_owned_twice(tmp_path: Path) -> None:
     site = make_environment(tmp_path)
     library = "nvidia/nccl/lib/libnccl.so.2"

@@ -20,7 +20,14 @@ from urllib.parse import unquote, urlsplit
 
 from alula.errors import UsageError
 
-_SITES = ("lib/python3*/site-packages", "lib64/python3*/site-packages", "Lib/site-packages")
+_SITES = (
+    "lib/python3*/site-packages",
+    "lib64/python3*/site-packages",
+    "lib/python3*/dist-packages",
+    "local/lib/python3*/dist-packages",
+    "Lib/site-packages",
+)
+"""Of virtual environments and conda; Debian and the images made from it say dist-packages."""
 _CACHE = "__pycache__"
 _LARGEST_TEXT = 64 << 20
 

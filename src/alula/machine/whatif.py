@@ -69,7 +69,8 @@ class WhatIf:
     @property
     def given(self) -> bool:
         """Whether any of them was."""
-        return bool(self.machine or self.gpus or self.driver or self.links)
+        single = (self.machine, self.driver, self.links)
+        return bool(self.gpus) or any(option is not None for option in single)
 
 
 def resolve(what_if: WhatIf, observe: Callable[[], Machine]) -> Machine:
@@ -77,12 +78,12 @@ def resolve(what_if: WhatIf, observe: Callable[[], Machine]) -> Machine:
 
     Raises UsageError for what is no machine, GPU, driver or kind of link.
     """
-    machine = named(what_if.machine) if what_if.machine else observe()
+    machine = observe() if what_if.machine is None else named(what_if.machine)
     if what_if.gpus:
         machine = _with_gpus(machine, what_if.gpus)
-    if what_if.driver:
+    if what_if.driver is not None:
         machine = _with_driver(machine, what_if.driver)
-    if what_if.links:
+    if what_if.links is not None:
         machine = _with_links(machine, what_if.links)
     return machine
 
