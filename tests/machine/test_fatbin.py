@@ -13,6 +13,7 @@ import pytest
 
 from alula.machine.elf import ElfFile, UnknownLayoutError
 from alula.machine.fatbin import DeviceCode, read_device_code
+from alula.machine.images import kernel_sizes
 from alula.machine.source import BytesSource, DamagedError, FileSource
 from elf_files import Part, write_container, write_elf, write_image, write_library
 
@@ -27,7 +28,11 @@ def targets(data: bytes) -> list[str]:
 
 
 LIBRARY = write_library(
-    write_container(write_image(90, "a"), write_image(120, "f"), write_image(80, kind=1)),
+    write_container(
+        write_image(90, "a", payload=write_elf([Part(".text.kernel", b"\0" * 64)], 190)),
+        write_image(120, "f"),
+        write_image(80, kind=1),
+    ),
     write_container(write_image(100, flags=0x8000), write_image(120, flags=0x2000)),
     relocatable=[write_container(write_image(75), write_image(120, kind=8))],
     needed=["libcudart.so.13"],
@@ -122,6 +127,8 @@ def read_all(data: bytes) -> None:
         elf = ElfFile(source)
         code = read_device_code(source, elf)
         assert all(image.offset + image.size <= len(data) for image in code.images)
+        for image in code.images[:50]:
+            kernel_sizes(source, image)
         elf.linkage()
         elf.needed_symbols()
         elf.defined_symbols()

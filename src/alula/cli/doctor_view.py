@@ -21,7 +21,7 @@ class Block(NamedTuple):
 
 def blocks(report: dict[str, Any]) -> Iterator[Block]:
     """The tables of a report, the chains that were asked for last."""
-    yield from _overview(report)
+    yield from (block for block in _overview(report) if block.rows)
     yield from chains(report)
 
 
