@@ -1,13 +1,20 @@
-"""What is inside one image: the kernels of a cubin."""
+"""What is inside one cubin: its kernels, and for what it was made where no container says so."""
 
 from __future__ import annotations
+
+import re
 
 from alula.machine.elf import ElfFile, UnknownLayoutError
 from alula.machine.fatbin import Image
 from alula.machine.lz4 import unpack
 from alula.machine.source import BytesSource, DamagedError, Source
+from alula.machine.target import Kind, Target
 
 _CODE = ".text."
+_NOTE = ".note.nv.tkinfo"
+_LARGEST_NOTE = 1 << 16
+_ARCH = re.compile(rb"-arch[ =]+sm_(\d{2,3})([af]?)")
+_OLD_ARCHITECTURES = {50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90}
 _LARGEST_IMAGE = 32 << 20
 
 
@@ -27,3 +34,20 @@ def kernel_sizes(source: Source, image: Image) -> dict[str, int] | None:
         for section in sections
         if section.name.startswith(_CODE)
     }
+
+
+def cubin_target(source: Source, elf: ElfFile) -> Target:
+    """The target of a cubin that stands alone, from the command line that ptxas notes in it.
+
+    Where there is none the flags of the ELF header are read, which do not tell every suffix: until
+    version 7 the low byte is the architecture and bit 11 the `a`; from version 8 on the second byte
+    is the architecture and bit 3 the `a`. Measured on the output of nvcc 12.8 to 13.0 and on the
+    cubins of flashinfer-cubin 0.6.4.
+    """
+    for section in elf.named(_NOTE):
+        note = source.read(section.offset, min(section.size, _LARGEST_NOTE))
+        if found := _ARCH.search(note):
+            return Target(Kind.CUBIN, int(found[1]), found[2].decode())
+    if (old := elf.flags & 0xFF) in _OLD_ARCHITECTURES:
+        return Target(Kind.CUBIN, old, "a" if elf.flags & 0x800 else "")
+    return Target(Kind.CUBIN, elf.flags >> 8 & 0xFF, "a" if elf.flags & 0x8 else "")

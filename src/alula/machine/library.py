@@ -12,7 +12,7 @@ from pathlib import Path
 from alula.machine.capability import Capability, Isa, Loading, best_loading
 from alula.machine.elf import ElfFile, UnknownLayoutError
 from alula.machine.fatbin import DeviceCode, read_device_code
-from alula.machine.images import kernel_sizes
+from alula.machine.images import cubin_target, kernel_sizes
 from alula.machine.source import DamagedError, FileSource, Source
 from alula.machine.target import Kind, Target
 
@@ -90,7 +90,7 @@ def defined_symbols(path: Path) -> frozenset[str]:
 def _read(path: Path, source: FileSource) -> Library:
     elf = ElfFile(source)
     if elf.machine == _CUBIN_MACHINE:
-        return Library(str(path), source.size, {_cubin_target(elf.flags): 1})
+        return Library(str(path), source.size, {str(cubin_target(source, elf)): 1})
     code = read_device_code(source, elf)
     linkage, symbols = elf.linkage(), elf.needed_symbols()
     hollow = _holds_no_kernel(source, code)
@@ -124,21 +124,6 @@ def _containers(code: DeviceCode) -> dict[str, int]:
     for image in code.images:
         targets.setdefault(image.container, set()).add(image.target)
     return dict(Counter(" ".join(map(str, sorted(found))) for found in targets.values()))
-
-
-def _cubin_target(flags: int) -> str:
-    """The target of a bare cubin, from the flags of its ELF header.
-
-    Until version 7 the low byte is the architecture and bit 11 the suffix `a`; from version 8 on
-    the architecture is the second byte. Measured on the output of nvcc 12.8 to 13.0.
-    """
-    second = flags >> 8 & 0xFF
-    if flags & 0xFF in _OLD_ARCHITECTURES:
-        return str(Target(Kind.CUBIN, flags & 0xFF, "a" if flags & 0x800 else ""))
-    return str(Target(Kind.CUBIN, second, "a" if flags & 0x8 else ""))
-
-
-_OLD_ARCHITECTURES = {50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90}
 
 
 def _matching(pattern: re.Pattern[str], names: frozenset[str]) -> tuple[str, ...]:
