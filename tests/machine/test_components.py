@@ -222,6 +222,8 @@ def test_loose_cubins_are_added_up(tmp_path: Path) -> None:
         "f/b.cubin": write_elf([], machine=190, flags=0x600640A),
         "f/c.cubin": write_elf([], machine=190, flags=0x5A0D5A),
         "f/d.cubin": b"not a cubin",
+        "f/h.cubin": write_elf([], machine=190, flags=0x5A055A),
+        "f/g.cubin": write_elf([], machine=190, flags=0x0502),
         "f/e.cubin": write_elf(
             [Part(".note.nv.tkinfo", b"ptxas\0-O3 -arch sm_100f \0", 7)],
             machine=190,
@@ -231,8 +233,8 @@ def test_loose_cubins_are_added_up(tmp_path: Path) -> None:
     install(site, "flashinfer-cubin", "0.6.4", cubins)
     found = components(tmp_path)["flashinfer-cubin"].cubins
     assert found is not None
-    assert found.targets() == {"sm_90a": 1, "sm_100": 1, "sm_100a": 1, "sm_100f": 1}
-    assert found.unknown == ("1 of them could not be read",)
+    assert found.targets() == {"sm_90": 1, "sm_90a": 1, "sm_100": 1, "sm_100a": 1, "sm_100f": 1}
+    assert found.unknown == ("2 of them could not be read",)
 
 
 def test_damaged_libraries_are_shown_with_their_reason(tmp_path: Path) -> None:

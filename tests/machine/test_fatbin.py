@@ -15,6 +15,7 @@ from alula.machine.elf import ElfFile, UnknownLayoutError
 from alula.machine.fatbin import DeviceCode, read_device_code
 from alula.machine.images import kernel_sizes
 from alula.machine.source import BytesSource, DamagedError, FileSource
+from alula.machine.target import Target
 from elf_files import Part, write_container, write_elf, write_image, write_library
 
 
@@ -85,11 +86,23 @@ def test_a_section_without_bytes_in_the_file_is_not_read() -> None:
         struct.pack("<IHHQ", 0xBA55ED50, 2, 16, 0),
         struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 1 << 60),
         write_container(write_image(80, kind=33)),
+        write_container(write_image(7)),
+        write_container(write_image(2_000_000)),
         write_container(write_image(80)[:-8]),
         write_container(write_image(80) + b"\1" * 8),
         b"\0" * (1 << 17) + b"\1" * 8,
     ],
-    ids=["magic", "version", "endless", "kind", "cut", "rest", "zeros"],
+    ids=[
+        "magic",
+        "version",
+        "endless",
+        "kind",
+        "no architecture",
+        "large architecture",
+        "cut",
+        "rest",
+        "zeros",
+    ],
 )
 def test_what_does_not_follow_the_layout_is_unknown_and_the_rest_is_kept(spoilt: bytes) -> None:
     code = device_code(write_library(write_container(write_image(90)), spoilt))
@@ -127,6 +140,7 @@ def read_all(data: bytes) -> None:
         elf = ElfFile(source)
         code = read_device_code(source, elf)
         assert all(image.offset + image.size <= len(data) for image in code.images)
+        assert all(Target.parse(str(image.target)) == image.target for image in code.images)
         for image in code.images[:50]:
             kernel_sizes(source, image)
         elf.linkage()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from alula.machine.elf import ElfFile, Section
 from alula.machine.source import DamagedError, Source
-from alula.machine.target import Kind, Target
+from alula.machine.target import ARCHITECTURES, Kind, Target
 
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 
@@ -121,6 +121,8 @@ def _image(source: Source, container: int, position: int, end: int) -> tuple[Ima
         raise DamagedError(f"the image at {position} ends past its container")
     if kind not in _KINDS:
         raise DamagedError(f"the image at {position} is of the unknown kind {kind}")
+    if arch not in ARCHITECTURES:
+        raise DamagedError(f"the image at {position} is for the unknown architecture {arch}")
     known = _KINDS[kind]
     isa = (major, minor) if known is Kind.PTX else None
     read = Image(

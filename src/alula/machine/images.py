@@ -8,7 +8,7 @@ from alula.machine.elf import ElfFile, UnknownLayoutError
 from alula.machine.fatbin import Image
 from alula.machine.lz4 import unpack
 from alula.machine.source import BytesSource, DamagedError, Source
-from alula.machine.target import Kind, Target
+from alula.machine.target import ARCHITECTURES, Kind, Target
 
 _CODE = ".text."
 _NOTE = ".note.nv.tkinfo"
@@ -48,6 +48,9 @@ def cubin_target(source: Source, elf: ElfFile) -> Target:
         note = source.read(section.offset, min(section.size, _LARGEST_NOTE))
         if found := _ARCH.search(note):
             return Target(Kind.CUBIN, int(found[1]), found[2].decode())
-    if (old := elf.flags & 0xFF) in _OLD_ARCHITECTURES:
-        return Target(Kind.CUBIN, old, "a" if elf.flags & 0x800 else "")
-    return Target(Kind.CUBIN, elf.flags >> 8 & 0xFF, "a" if elf.flags & 0x8 else "")
+    low, second = elf.flags & 0xFF, elf.flags >> 8 & 0xFF
+    if low in _OLD_ARCHITECTURES:
+        return Target(Kind.CUBIN, low, "a" if elf.flags & 0x800 else "")
+    if second not in ARCHITECTURES:
+        raise DamagedError(f"a cubin with the unknown flags {elf.flags:#x}")
+    return Target(Kind.CUBIN, second, "a" if elf.flags & 0x8 else "")

@@ -17,6 +17,9 @@ class Kind(StrEnum):
 
 _PREFIXES = {Kind.CUBIN: "sm", Kind.PTX: "compute", Kind.LTO: "lto"}
 _KINDS = {prefix: kind for kind, prefix in _PREFIXES.items()}
+ARCHITECTURES = range(10, 1000)
+"""What can be one: two or three digits."""
+
 _WRITTEN = re.compile(r"(sm|compute|lto)_(\d{2,3})([af]?)(?:@(\d+)\.(\d+))?")
 
 
