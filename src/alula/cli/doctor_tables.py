@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from alula.cli.doctor_view import Block, blocks, chains, printable, summary, verdicts
+from alula.cli.doctor_view import (
+    Block,
+    chain_lines,
+    findings,
+    overview,
+    printable,
+    summary,
+    verdicts,
+)
 
 _PIPED_WIDTH = 160
 
@@ -20,10 +29,22 @@ def print_report(report: dict[str, Any]) -> None:
         console.width = _PIPED_WIDTH
     for line in summary(report):
         console.print(Text(printable(line), style="dim"))
-    for block in chains(report) if report["features"] else blocks(report):
-        _print_block(console, block)
+    if not report["features"]:
+        _print_blocks(console, overview(report))
+    for name, chain in report["features"].items():
+        console.print(Text(f"\n{name}", style="bold"))
+        for line in chain_lines(chain):
+            console.print(Text(printable(line)), soft_wrap=True)
+    if report["features"]:
+        console.print()
+    _print_blocks(console, findings(report))
     for line in verdicts(report):
-        console.print(Text(printable(line), style="bold"))
+        console.print(Text(printable(line), style="bold"), soft_wrap=True)
+
+
+def _print_blocks(console: Console, blocks: Iterable[Block]) -> None:
+    for block in blocks:
+        _print_block(console, block)
 
 
 def _print_block(console: Console, block: Block) -> None:

@@ -21,15 +21,26 @@ class Block(NamedTuple):
 
 def blocks(report: dict[str, Any]) -> Iterator[Block]:
     """The tables of a report, the chains that were asked for last."""
-    yield from (block for block in _overview(report) if block.rows)
-    yield from chains(report)
-
-
-def chains(report: dict[str, Any]) -> Iterator[Block]:
-    """What was asked for by name: the gates of features, and what probes found."""
+    yield from overview(report)
     for name, chain in report["features"].items():
         headers = ("", "owner", "layer", "needs", "found", "evidence", "opened in")
         yield Block(name, headers, [_link_of_chain(gate) for gate in chain])
+    yield from findings(report)
+
+
+def chain_lines(chain: list[dict[str, Any]]) -> Iterator[str]:
+    """A chain for the terminal, where a place in a file must not be broken over lines."""
+    for gate in chain:
+        yield f"{_MARKS[gate['verdict']]} {gate['layer']} · {gate['component']}"
+        yield f"    needs  {gate['predicate']}"
+        yield f"    found  {gate['observed']}"
+        yield f"    at     {gate['evidence']}"
+        if gate["opened_in"]:
+            yield f"    opens  {gate['opened_in']}"
+
+
+def findings(report: dict[str, Any]) -> Iterator[Block]:
+    """What only looking longer tells: kernels without a body, and probes."""
     if report["empty_kernels"]:
         rows = [_empty_kernels(each) for each in report["empty_kernels"]]
         yield Block(
@@ -39,6 +50,11 @@ def chains(report: dict[str, Any]) -> Iterator[Block]:
         )
     if report["probes"]:
         yield Block("Probes", ("", "", "s", "found"), [_probe(each) for each in report["probes"]])
+
+
+def overview(report: dict[str, Any]) -> Iterator[Block]:
+    """What a report says of the machine and its software as a whole."""
+    return (block for block in _overview(report) if block.rows)
 
 
 def _overview(report: dict[str, Any]) -> Iterator[Block]:

@@ -114,7 +114,7 @@ def measured_fusion(scene: Scene) -> Gate:
         "it is faster than without",
         "on 12.x over PCIe: TP2 gains 2 to 5 %, TP4 loses (published)",
         UNKNOWN if loses is None else CLOSED if loses else UNKNOWN,
-        "sglang#32330, closed by its author on 2026-08-12; measure here with alula bench",
+        "sglang#32330, closed by its author on 2026-08-12; not measured on this machine",
     )
 
 
