@@ -87,6 +87,7 @@ def test_pins_that_are_not_kept(tmp_path: Path) -> None:
         "torch==2.9.1",
         "flashinfer_python==0.6.3",
         "absent>=1",
+        "nightly>=2.10",
         "extra-only; extra == 'dev'",
         "future; python_version > '3.13'",
         "not a requirement at all!",
@@ -94,6 +95,7 @@ def test_pins_that_are_not_kept(tmp_path: Path) -> None:
     install(site, "sglang", "0.5.9", requires=requires)
     install(site, "torch", "2.9.1+cu130")
     install(site, "flashinfer-python", "0.6.4")
+    install(site, "nightly", "2.11.0.dev20260219+cu130")
     found = of_layer(gates(tmp_path), Layer.VERSION_CHECK)
     assert [(gate.predicate, gate.observed) for gate in found] == [
         ("flashinfer-python==0.6.3", "flashinfer-python 0.6.4"),
