@@ -1,4 +1,5 @@
-"""Decoding on the CPU: alula against transformers' `generate`, and prompt lookup against plain.
+"""Decoding on the CPU: alula, plain and with its drafter, against transformers' `generate`; and
+every way of `--speculation` against plain, by kind of text.
 
 All run in one process on the same weights, threads and prompts, greedily, in turns whose order
 alternates; the medians of several repeats are compared. Results: benchmarks/results/.
@@ -25,15 +26,17 @@ from alula.bench.decode import Plan, chat_ids, measure, use_threads
 from alula.bench.workloads import select
 from alula.engine.core import Engine
 from alula.engine.settings import Settings
-from alula.engine.speculator import Speculator
+from alula.engine.speculator import asked, speculator
 from alula.models import dequantised
 from alula.models.load import LoadedModel, load
 from alula.sampling.params import SamplingParams
+from alula.speculation.shipped import shipped
 
 OUT = Path(__file__).parent / "results" / "cpu_decode.json"
 PROMPTS_PER_KIND = 2
 MAX_TOKENS = 64
-REWRITING_TOKENS = 128
+EAGLE = "chain:4"
+WAYS = ("ngram", EAGLE, "auto")
 PACKAGES = ("alula", "torch", "transformers", "gguf", "tokenizers")
 
 Answer = Callable[[list[int]], tuple[list[int], float]]
@@ -51,19 +54,25 @@ def main() -> None:
     use_threads(options.threads)
     exact, fast = (load(options.model, "cpu", dtype) for dtype in ("float32", "bfloat16"))
     comparison = against_transformers(exact, fast, options.repeats)
-    plan = Plan(select(["rewriting"]), max_tokens=REWRITING_TOKENS, repeats=options.repeats)
-    lookup = compare(measure(exact, plan))
     report(comparison)
-    print(verdict(lookup))
+    plan = Plan(
+        select((), options.prompts_per_kind),
+        max_tokens=MAX_TOKENS,
+        repeats=options.repeats,
+        speculation=WAYS,
+        drafter=shipped(options.model),
+    )
+    by_kind = compare(measure(fast, plan))
+    print(verdict(by_kind))
     settings = {
         "model": options.model,
         "threads": torch.get_num_threads(),
         "repeats": options.repeats,
         "max_tokens": MAX_TOKENS,
-        "rewriting_max_tokens": REWRITING_TOKENS,
+        "drafter": f"the one that comes with {options.model}",
         "temperature": 0.0,
     }
-    found = {"plain": comparison, "rewriting": {"verdict": verdict(lookup), **asdict(lookup)}}
+    found = {"answers": comparison, "by_kind": {"verdict": verdict(by_kind), **asdict(by_kind)}}
     results.write(options.out, results.record("cpu_decode", settings, found, PACKAGES))
 
 
@@ -71,6 +80,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--model", default="smollm2", help="a GGUF file, or a name that means one")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--prompts-per-kind", type=int, default=3)
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--out", type=Path, default=OUT)
     return parser.parse_args()
@@ -79,13 +89,17 @@ def arguments() -> argparse.Namespace:
 def against_transformers(exact: LoadedModel, fast: LoadedModel, repeats: int) -> dict[str, Any]:
     """Whole answers, prompt included, since `generate` does not tell the two apart."""
     prompts = [chat_ids(exact, workload.prompt) for workload in select((), PROMPTS_PER_KIND)]
+    longest = max(map(len, prompts))
+    drafter = shipped(exact.source.name)
     contenders = {
         "transformers float32": with_transformers(exact),
-        "alula float32": with_alula(exact, max(map(len, prompts))),
-        "alula bfloat16": with_alula(fast, max(map(len, prompts))),
+        "alula float32": with_alula(exact, longest),
+        "alula float32 EAGLE-3": with_alula(exact, longest, drafter),
+        "alula bfloat16": with_alula(fast, longest),
+        "alula bfloat16 EAGLE-3": with_alula(fast, longest, drafter),
     }
     runs = take_turns(contenders, prompts, repeats)
-    theirs, ours = "transformers float32", "alula float32"
+    theirs, ours = "transformers float32", "alula float32 EAGLE-3"
     return {
         "prompts": len(prompts),
         "tokens_per_second": {name: speeds(timed, repeats) for name, timed in runs.items()},
@@ -142,13 +156,14 @@ def same_weights(model: LoadedModel) -> transformers.LlamaForCausalLM:
     return theirs
 
 
-def with_alula(model: LoadedModel, longest: int) -> Answer:
+def with_alula(model: LoadedModel, longest: int, drafter: Path | None = None) -> Answer:
+    wish = asked(EAGLE if drafter else "off", drafter)
     settings = Settings(max_sequences=1, max_length=longest + MAX_TOKENS)
     params = SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS)
 
     def answer(prompt: list[int]) -> tuple[list[int], float]:
         # A fresh engine has no prompt in its cache, as transformers has none.
-        engine = Engine(model, settings, Speculator())
+        engine = Engine(model, settings, speculator(wish, model.decoder))
         started = time.perf_counter()
         request = engine.add(prompt, params)
         while engine.has_work:
@@ -196,7 +211,7 @@ def report(comparison: dict[str, Any]) -> None:
         print(f"{name:22} {spread}  {comparison['gain'][name]:.2f}× transformers")
     wrong = comparison["differing_prompts"]
     same = "the same tokens" if not wrong else f"OTHER TOKENS on prompts {wrong}"
-    print(f"alula float32 gives {same} as transformers on {comparison['prompts']} prompts")
+    print(f"alula float32 EAGLE-3 gives {same} as transformers on {comparison['prompts']} prompts")
 
 
 if __name__ == "__main__":
