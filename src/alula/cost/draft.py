@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import mul
 from typing import NamedTuple
 
@@ -86,7 +86,7 @@ def from_conditional(shares: Sequence[float]) -> Acceptance:
 def from_survival(shares: Sequence[float]) -> Acceptance:
     """`--survival`: cumulative, so that it never rises. Raises UsageError otherwise."""
     cumulative = _probabilities(shares, "--survival")
-    for before, after in zip(cumulative, cumulative[1:], strict=False):
+    for before, after in pairwise(cumulative):
         if after > before:
             raise UsageError(
                 f"--survival rises from {before:g} to {after:g}",

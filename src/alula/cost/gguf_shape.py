@@ -115,7 +115,7 @@ def _formats(header: Header, path: Path) -> Formats:
     known = {part: form for part, form in found.items() if form is not None}
     if "head" not in known and "embedding" in known:
         known["head"] = known["embedding"]
-    return Formats(**known)
+    return Formats.of(known)
 
 
 def _format(tensors: tuple[TensorInfo, ...], names: tuple[str, ...], path: Path) -> Format | None:

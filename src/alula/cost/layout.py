@@ -127,4 +127,6 @@ def _experts_problem(shape: ModelShape, layout: Layout) -> str | None:
         return None if divides else f"experts {experts.width} wide cannot be divided by {ranks}"
     if experts.count < ranks:
         return f"{ranks} ranks are more than its {experts.count} experts"
-    return f"{experts.count} experts cannot be divided by {ranks}" if experts.count % ranks else None
+    if experts.count % ranks:
+        return f"{experts.count} experts cannot be divided by {ranks}"
+    return None

@@ -112,9 +112,7 @@ def known_drafter(model: str) -> KnownDrafter | None:
     """What public drafters of a named model reach, if that is known."""
     for entry in _data("observed")["drafter"]:
         if model in entry["models"]:
-            return KnownDrafter(
-                entry["name"], entry["tau_low"], entry["tau_high"], entry["source"]
-            )
+            return KnownDrafter(entry["name"], entry["tau_low"], entry["tau_high"], entry["source"])
     return None
 
 
@@ -181,5 +179,9 @@ def allreduce_named(machine: Machine, ranks: int, asked: str | None) -> AllReduc
 def speed(machine: Machine, allreduce: AllReduce, own: Constants | None = None) -> Speed:
     """What a machine does in a second."""
     return Speed(
-        machine.device.bandwidth_bytes_s, machine.device.flops_s, own or constants(), allreduce
+        bandwidth_bytes_s=machine.device.bandwidth_bytes_s,
+        flops_s=machine.device.flops_s,
+        constants=own or constants(),
+        allreduce=allreduce,
+        link_bytes_s=_data("links")[machine.link]["alone_gb_s"] * 1e9,
     )

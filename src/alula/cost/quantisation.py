@@ -29,11 +29,11 @@ def formats(fields: Fields) -> Formats:
     plain = _DTYPES[dtype]
     quantised = fields.mapping("quantization_config")
     if quantised is None:
-        return Formats(*[plain] * 6)
+        return Formats.of({}, plain)
     ignored = _ignored(quantised)
     form = _format(quantised)
     chosen = {part: plain if ignored(module) else form for part, module in _MODULES.items()}
-    return Formats(**chosen, embedding=plain)
+    return Formats.of(chosen, plain)
 
 
 def _format(quantised: Fields) -> Format:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from alula.cost.allreduce import AllReduce, FlatAllReduce
 from alula.cost.draft import Acceptance, Draft
-from alula.cost.layout import check
+from alula.cost.layout import Layout, check
 from alula.cost.round import Choice, Setting, best_choice, chains
 from alula.cost.shape import FORMATS
 from alula.cost.step import Speed
@@ -105,7 +105,7 @@ def _remedy(
     setting: Setting,
     *,
     needs: str,
-    layout: object = None,
+    layout: Layout | None = None,
     attention: str | None = None,
 ) -> Remedy:
     shape = setting.shape

@@ -9,7 +9,7 @@ from alula.cost.drafter import DrafterShape, first_step_work, joint_work, step_w
 from alula.cost.layout import Layout
 from alula.cost.shape import Component, ModelShape
 from alula.cost.step import Part, Speed, Step, step_time, timed
-from alula.cost.work import Load
+from alula.cost.work import ACTIVATION_BYTES, Load
 
 LONGEST_CHAIN = 15
 
@@ -42,10 +42,21 @@ class Setting:
     host_s: float = 0.0
     """What the host adds to each round, on top of a plain step's."""
 
+    def load(self, rows: int = 1) -> Load:
+        """A launch of that many rows of each sequence."""
+        return Load(rows, self.batch, self.context)
+
+    def payload_bytes(self, rows: int = 1) -> int:
+        """Of one all-reduce in such a launch."""
+        return self.load(rows).all_rows * self.shape.hidden * ACTIVATION_BYTES
+
+    def exchange_s(self, rows: int = 1) -> float:
+        """One all-reduce in such a launch."""
+        return self.speed.allreduce.seconds(self.payload_bytes(rows))
+
     def step(self, rows: int = 1) -> Step:
         """One launch of the target with that many rows of each sequence."""
-        load = Load(rows, self.batch, self.context)
-        return step_time(self.shape, self.layout, load, self.speed)
+        return step_time(self.shape, self.layout, self.load(rows), self.speed)
 
     def plain_tok_s(self) -> float:
         """Tokens a second without speculation, all sequences together."""

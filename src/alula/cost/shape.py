@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -120,6 +121,18 @@ class Formats:
     embedding: Format = BF16
     kv_bytes: float = 2.0
 
+    @classmethod
+    def of(cls, parts: Mapping[str, Format], otherwise: Format = BF16) -> Formats:
+        """From the format of each named part, all others being alike."""
+        return cls(
+            attention=parts.get("attention", otherwise),
+            dense=parts.get("dense", otherwise),
+            experts=parts.get("experts", otherwise),
+            shared=parts.get("shared", otherwise),
+            head=parts.get("head", otherwise),
+            embedding=parts.get("embedding", otherwise),
+        )
+
 
 class Matrix(NamedTuple):
     """Weights of one kind, all layers together.
@@ -207,6 +220,7 @@ class ModelShape:
 
     def _attention(self) -> tuple[Matrix, ...]:
         form, wide = self.formats.attention, self.hidden
+        sizes: tuple[tuple[str, int, int | None], ...]
         match self.attention:
             case LatentAttention(heads, q_rank, kv_rank, nope, rope, value):
                 sizes = (

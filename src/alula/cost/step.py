@@ -33,6 +33,8 @@ class Speed:
     flops_s: float
     constants: Constants
     allreduce: AllReduce
+    link_bytes_s: float
+    """What one transfer between two GPUs reaches."""
 
     def memory_s(self, read_bytes: float) -> float:
         """Seconds to read that much."""

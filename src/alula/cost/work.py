@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from alula.cost.experts import busiest, distinct
@@ -35,7 +35,8 @@ class Load:
         return self.rows * self.batch
 
 
-class Collective(NamedTuple):
+@dataclass(frozen=True)
+class Collective:
     """An exchange between all ranks, `count` times."""
 
     kind: str
@@ -172,5 +173,5 @@ def _exchanges(
     return (
         Collective("all-reduce", size_bytes, 0 if alone or whole else shape.layers),
         Collective("all-reduce", size_bytes, 0 if alone else shape.dense_layers),
-        experts._replace(count=0 if alone else experts.count * shape.expert_layers),
+        replace(experts, count=0 if alone else experts.count * shape.expert_layers),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from alula.errors import UsageError
@@ -18,7 +19,8 @@ _GPU = re.compile(r"(\d+\.\d+|[a-z0-9-]+?)(?:x(\d+))?")
 _DRIVER = re.compile(r"\d+(\.\d+){1,2}")
 
 
-class Gpus(NamedTuple):
+@dataclass(frozen=True)
+class Gpus:
     """So many GPUs of one kind: a compute capability such as 12.0, or a device's name."""
 
     kind: str

@@ -1,0 +1,115 @@
+"""A document in a terminal: tables, stacked bars and the break-even chart as text."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from alula.cost.document import Bars, Block, Chart, Document, Table
+
+_PIPED_WIDTH = 120
+_STYLES = (
+    *("white on blue", "black on green", "white on red", "black on yellow", "white on magenta"),
+    *("black on cyan", "white on bright_black", "black on bright_green", "black on bright_blue"),
+    *("black on bright_magenta", "black on bright_cyan", "black on white"),
+)
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_CHART_HEIGHT = 16
+
+
+def print_document(document: Document) -> None:
+    """The verdict first; then everything on standard output."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _PIPED_WIDTH
+    console.print(Text(document.verdict, style="bold"), soft_wrap=True)
+    for block in document.blocks:
+        console.print()
+        console.print(Text(block.title, style="bold"))
+        _print_block(console, block)
+    console.print()
+    for note in document.notes:
+        console.print(Text(note, style="dim"))
+
+
+def _print_block(console: Console, block: Block) -> None:
+    match block:
+        case Table():
+            console.print(_table(block))
+        case Bars():
+            _print_bars(console, block)
+        case Chart():
+            _print_chart(console, block)
+
+
+def _table(block: Table) -> RichTable:
+    table = RichTable(box=None, pad_edge=False, header_style="dim", show_header=any(block.headers))
+    for number, header in enumerate(block.headers):
+        left = block.wordy or number == 0
+        table.add_column(header, justify="left" if left else "right")
+    for row in block.rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def _print_bars(console: Console, block: Bars) -> None:
+    """Each segment in its colour and its letter, which alone remains where colours are off."""
+    labels = block.labels()
+    named = max(len(bar.label) for bar in block.bars)
+    longest = max(bar.total for bar in block.bars) or 1.0
+    scale = (console.width - named - 14) / longest
+    for bar in block.bars:
+        line, drawn, reached = Text(f"{bar.label:<{named}} "), 0, 0.0
+        for label, value in bar.segments:
+            reached += value * scale
+            cells = round(reached) - drawn
+            drawn += cells
+            line.append(_LETTERS[labels.index(label)] * cells, _style(labels.index(label)))
+        line.append(f" {bar.total:.2f} ms")
+        console.print(line, soft_wrap=True)
+    shares = [dict(bar.segments) for bar in block.bars]
+    table = RichTable(box=None, pad_edge=False, header_style="dim")
+    table.add_column("")
+    for bar in block.bars:
+        table.add_column(f"{bar.label}, ms", justify="right")
+    for number, label in enumerate(labels):
+        name = Text.assemble((f" {_LETTERS[number]} ", _style(number)), f" {label}")
+        table.add_row(name, *(f"{share.get(label, 0.0):.2f}" for share in shares))
+    console.print(table)
+
+
+def _style(number: int) -> str:
+    return _STYLES[number % len(_STYLES)]
+
+
+def _print_chart(console: Console, block: Chart) -> None:
+    """Dots are the line of plain decoding; settings above it pay."""
+    width = min(console.width, 100) - 8
+    grid = [[" "] * width for _ in range(_CHART_HEIGHT)]
+    for column in range(width):
+        tau = block.plain_tok_s * block.most_ms * (column + 0.5) / width * 1e-3
+        _put(grid, column, tau / block.most_tau, "·")
+    legend = []
+    for number, mark in enumerate(block.marks):
+        letter = _LETTERS[number].upper()
+        _put(grid, int(mark.round_ms / block.most_ms * width), mark.tau / block.most_tau, letter)
+        needed = block.plain_tok_s * mark.round_ms * 1e-3
+        legend.append(
+            f"{letter} {mark.label}: {mark.round_ms:.1f} ms, τ {mark.tau:.2f} (even at {needed:.2f})"
+        )
+    for number, cells in enumerate(grid):
+        tau = block.most_tau * (_CHART_HEIGHT - number) / _CHART_HEIGHT
+        scale = f"{tau:5.1f}" if number % 5 == 0 else " " * 5
+        console.print(Text(f"{scale} │{''.join(cells)}"), soft_wrap=True)
+    console.print(Text("      └" + "─" * width), soft_wrap=True)
+    axis = f"0{'ms of a round':^{width - 8}}{block.most_ms:.1f}"
+    console.print(Text(f"       {axis}   τ upwards"), soft_wrap=True)
+    for line in legend:
+        console.print(Text(line), soft_wrap=True)
+
+
+def _put(grid: list[list[str]], column: int, height: float, glyph: str) -> None:
+    row = _CHART_HEIGHT - 1 - int(height * _CHART_HEIGHT)
+    if 0 <= row < _CHART_HEIGHT and 0 <= column < len(grid[0]):
+        grid[row][column] = glyph

@@ -1,0 +1,191 @@
+"""From what a person asks to a document that answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from alula.cost.check import check_claims
+from alula.cost.claims import read_case
+from alula.cost.described import described_machine
+from alula.cost.document import Document, Table
+from alula.cost.draft import (
+    Acceptance,
+    Draft,
+    from_conditional,
+    from_survival,
+    from_tau,
+    parse_draft,
+)
+from alula.cost.drafter import usual_drafter
+from alula.cost.estimate import Question, estimate
+from alula.cost.layout import check, layout_named
+from alula.cost.machine import (
+    HostTime,
+    Machine,
+    allreduce_named,
+    host_time,
+    known_drafter,
+    speed,
+)
+from alula.cost.models import find_model
+from alula.cost.round import Setting
+from alula.cost.shape import format_named
+from alula.cost.tell import tell
+from alula.cost.tell_check import tell_check
+from alula.cost.units import parse_time
+from alula.errors import UsageError
+from alula.machine.whatif import WhatIf, parse_what_if
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question as it is typed."""
+
+    model: str
+    what_if: WhatIf
+    ranks: int | None = None
+    layout: str = "tp"
+    attention: str | None = None
+    allreduce: str | None = None
+    rows: tuple[int, ...] = (1, 2, 4, 8, 16)
+    context: int = 1024
+    batch: int = 1
+    draft: str = "chain:3"
+    acceptance: tuple[float, ...] = ()
+    survival: tuple[float, ...] = ()
+    tau: float | None = None
+    host: str | None = None
+    measured: Path | None = None
+
+
+def answer(asked: Asked) -> Document:
+    """Estimate one setting. Everything typed is checked before anything is computed."""
+    draft = parse_draft(asked.draft)
+    acceptance = _acceptance(asked, draft)
+    machine = described_machine(asked.what_if)
+    setting, notes = _setting(asked, machine)
+    extra: tuple[Table, ...] = ()
+    if asked.measured is not None:
+        setting, table, told = _calibrated(setting, asked.measured)
+        extra, notes = (table,) if table else (), (*notes, *told)
+    found = estimate(machine, setting, Question(draft, acceptance, asked.rows))
+    document = tell(found, notes)
+    return replace(document, blocks=(*document.blocks, *extra))
+
+
+def answer_claims(path: Path) -> Document:
+    """Check a file of claims."""
+    case = read_case(path)
+    machine = described_machine(parse_what_if(case.machine, (), None, None))
+    host = None if case.assumed.host_ms is None else f"{case.assumed.host_ms}ms"
+    asked = Asked(
+        case.model,
+        parse_what_if(case.machine, (), None, None),
+        ranks=case.ranks,
+        context=case.context,
+        host=host,
+    )
+    setting, _ = _setting(asked, machine)
+    return tell_check(check_claims(case, setting, known_drafter(setting.shape.name)))
+
+
+def _setting(asked: Asked, machine: Machine) -> tuple[Setting, tuple[str, ...]]:
+    shape = find_model(asked.model)
+    if asked.attention is not None:
+        shape = shape.with_attention(format_named(asked.attention))
+    ranks = _ranks(asked, machine)
+    layout = layout_named(asked.layout, ranks)
+    check(shape, layout)
+    host, note = _host(asked, machine, ranks)
+    own = speed(machine, allreduce_named(machine, ranks, asked.allreduce))
+    setting = Setting(
+        shape, layout, own, asked.batch, asked.context, usual_drafter(shape), host.each_s
+    )
+    notes = (note,)
+    if asked.what_if.driver is not None:
+        notes += (f"The driver, {asked.what_if.driver}, changes no estimate.",)
+    return setting, notes
+
+
+def _ranks(asked: Asked, machine: Machine) -> int:
+    ranks = machine.count if asked.ranks is None else asked.ranks
+    if ranks > machine.count:
+        raise UsageError(
+            f"--tp {ranks} needs more GPUs than there are",
+            f"the machine is {machine.title}",
+            f"take --tp {machine.count} or less, or describe a larger machine",
+        )
+    return ranks
+
+
+def _host(asked: Asked, machine: Machine, ranks: int) -> tuple[HostTime, str]:
+    """What the host adds to a round: as said, as observed elsewhere, or nothing."""
+    if asked.host is not None:
+        given = HostTime(parse_time(asked.host, "--host"), "--host", "--host")
+        return given, f"Host time in a round: {asked.host}, as given."
+    known = host_time(machine, ranks)
+    if known is None:
+        note = "Host time in a round: none on record for such a machine, taken as 0 (see --host)."
+        return HostTime(0.0, "", ""), note
+    note = (
+        f"Host time in a round: {known.each_s * 1e3:g} ms, {known.engine}: {known.source}. "
+        "An engine with one launch a round has less: --host 0ms."
+    )
+    return known, note
+
+
+def _acceptance(asked: Asked, draft: Draft) -> Acceptance | None:
+    given = [bool(asked.acceptance), bool(asked.survival), asked.tau is not None]
+    if sum(given) > 1:
+        raise UsageError(
+            "acceptance was given twice",
+            "--acceptance (conditional), --survival (cumulative) and --tau say the same thing",
+            "keep one of them",
+        )
+    if asked.acceptance:
+        return from_conditional(asked.acceptance)
+    if asked.survival:
+        return from_survival(asked.survival)
+    return None if asked.tau is None else from_tau(asked.tau, draft)
+
+
+def _calibrated(setting: Setting, path: Path) -> tuple[Setting, Table | None, tuple[str, ...]]:
+    """The setting with what was measured in place of what was assumed."""
+    from alula.cost.measured import read_measured
+
+    measured = read_measured(path)
+    if measured.allreduce is not None:
+        setting = setting.with_speed(replace(setting.speed, allreduce=measured.allreduce))
+    points = measured.points(setting)
+    if not points:
+        return setting, None, (f"All-reduces measured: {path.name}.",)
+    from alula.cost.calibrate import fit
+
+    found = fit(points)
+    own = replace(setting.speed, constants=found.constants(setting.speed.constants))
+    host_s = found.host_s if any(point.draft for point in points) else setting.host_s
+    table = Table(
+        "Calibration",
+        ("measured point", "measured ms", "fitted ms", "off", "left out ms", "off"),
+        tuple(
+            (
+                point.name,
+                f"{point.measured_s * 1e3:.2f}",
+                f"{fitted_s * 1e3:.2f}",
+                f"{fitted_s / point.measured_s - 1:+.1%}",
+                "" if left_s is None else f"{left_s * 1e3:.2f}",
+                "" if left_s is None else f"{left_s / point.measured_s - 1:+.1%}",
+            )
+            for point, fitted_s, left_s in found.residuals
+        ),
+    )
+    notes = [f"Fitted to {len(points)} points of {path.name}: {', '.join(found.fitted)}."]
+    if found.bandwidth_share > 1:
+        notes.append(
+            f"The fit needs {found.bandwidth_share:.0%} of the nominal bandwidth, which nothing "
+            "reaches: a point is wrong, or weights came from a cache."
+        )
+    if found.decides is not None:
+        notes.append(f"To separate the constants, {found.decides}.")
+    return replace(setting, speed=own, host_s=host_s), table, tuple(notes)

@@ -1,0 +1,119 @@
+"""Measured points of a machine, from a JSON file; every unit is in its key.
+
+    {"points": [{"rows": 1, "step_ms": 11.2}, {"draft": "chain:3", "round_ms": 20.3}],
+     "allreduces": [{"bytes": 14336, "us": 27.0}]}
+
+A point may name its `batch`, `context_tokens` and `model` where they differ from what is asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from alula.cost.allreduce import TableAllReduce
+from alula.cost.calibrate import Point
+from alula.cost.draft import parse_draft
+from alula.cost.models import find_model
+from alula.cost.round import Setting
+from alula.cost.units import number
+from alula.errors import UsageError
+
+_KEYS = ("rows", "draft", "step_ms", "round_ms", "plain_tok_s", "batch", "context_tokens", "model")
+_TIMES = ("step_ms", "round_ms", "plain_tok_s")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A file's points, still without a setting, and its all-reduces."""
+
+    entries: tuple[Mapping[str, Any], ...]
+    allreduce: TableAllReduce | None
+
+    def points(self, setting: Setting) -> list[Point]:
+        """The points on the machine and layout of `setting`."""
+        return [_point(entry, setting) for entry in self.entries]
+
+
+def read_measured(path: Path) -> Measured:
+    """Read a file of measurements. Raises UsageError for what it does not know."""
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {path}", str(error), "give a JSON file of points") from error
+    if not isinstance(data, dict) or not (data.get("points") or data.get("allreduces")):
+        raise UsageError(
+            f"{path} holds no measurement",
+            "it has neither `points` nor `allreduces`",
+            "see docs/estimate.md for its form",
+        )
+    _only(data, ("points", "allreduces"), path.name)
+    return Measured(tuple(_tables(data, "points")), _allreduce(_tables(data, "allreduces"), path))
+
+
+def _point(entry: Mapping[str, Any], setting: Setting) -> Point:
+    _only(entry, _KEYS, "a point")
+    given = [key for key in _TIMES if key in entry]
+    if len(given) != 1:
+        raise UsageError(
+            f"a point of {setting.shape.name} is not understood",
+            f"it holds {', '.join(given) or 'no time'}",
+            f"give exactly one of {', '.join(_TIMES)}",
+        )
+    batch = _whole(entry, "batch", setting.batch)
+    own = replace(setting, batch=batch, context=_whole(entry, "context_tokens", setting.context))
+    if "model" in entry:
+        own = replace(own, shape=find_model(str(entry["model"])))
+    figure = number(entry[given[0]], f"`{given[0]}`")
+    if figure == 0:
+        raise UsageError(f"`{given[0]}` is 0", "nothing takes no time", "correct it")
+    if given[0] == "plain_tok_s":
+        return Point(own, batch / figure, 1)
+    draft = parse_draft(str(entry["draft"])) if "draft" in entry else None
+    if (draft is None) != (given[0] == "step_ms"):
+        raise UsageError(
+            "a point is not understood",
+            "`step_ms` is the time of a launch of `rows` rows, `round_ms` that of a round "
+            "with a `draft`",
+            "give one of the two pairs",
+        )
+    return Point(own, figure * 1e-3, _whole(entry, "rows", 1), draft)
+
+
+def _allreduce(entries: Sequence[Mapping[str, Any]], path: Path) -> TableAllReduce | None:
+    if not entries:
+        return None
+    for entry in entries:
+        _only(entry, ("bytes", "us"), "an all-reduce")
+        if set(entry) != {"bytes", "us"}:
+            raise UsageError("an all-reduce lacks a figure", "it has bytes and us", "give both")
+    points = sorted((number(e["bytes"], "`bytes`"), number(e["us"], "`us`")) for e in entries)
+    seconds = tuple((size, us * 1e-6) for size, us in points)
+    return TableAllReduce(seconds, f"measured, {path.name}", "measured on the machine")
+
+
+def _whole(entry: Mapping[str, Any], key: str, default: int) -> int:
+    value = entry.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"`{key}` = {value!r} is not understood", "it is a count", "correct it")
+    return value
+
+
+def _tables(data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    value = data.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise UsageError(f"`{key}` is not understood", "it is a list of objects", "correct it")
+    return value
+
+
+def _only(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise UsageError(
+                f"unknown entry `{key}` in {where}",
+                f"known are {', '.join(known)}; a key names its unit",
+                "convert the figure, or remove it",
+            )

@@ -1,0 +1,347 @@
+"""An estimate as a document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alula.cost.document import Bar, Bars, Chart, Document, Mark, Segment, Table
+from alula.cost.draft import from_tau
+from alula.cost.estimate import Estimate
+from alula.cost.round import Round
+from alula.cost.step import Step
+from alula.cost.units import count, ms, size, us
+from alula.cost.work import step_work
+from alula.errors import UsageError
+
+
+def tell(found: Estimate, notes: tuple[str, ...] = ()) -> Document:
+    """The verdict, what stands behind it, and the same as data."""
+    blocks = (
+        _model(found),
+        _bars(found),
+        _launches(found),
+        _chains(found),
+        _chart(found),
+        _remedies(found),
+        Table(
+            "Hard bounds",
+            ("", "tok/s"),
+            tuple((bound.name, f"{bound.tok_s:.1f}") for bound in found.bounds),
+        ),
+    )
+    return Document(verdict(found), blocks, (*_notes(found), *notes), _data(found))
+
+
+def verdict(found: Estimate) -> str:
+    """One sentence: does speculation pay?"""
+    plain = found.plain_tok_s
+    where = f"{found.setting.shape.name} on {found.machine.title}"
+    draft, needed, tau = found.question.draft.name, found.break_even, found.tau
+    if not found.fits:
+        needs = size(found.weights_bytes + found.kv_bytes)
+        return (
+            f"{where}: it does not fit, {needs} of weights and keys for each GPU's "
+            f"{size(found.machine.device.memory_bytes)}; if it did, {plain:.1f} tok/s plain."
+        )
+    if tau is None:
+        return f"{where}: {plain:.1f} tok/s plain; {draft} pays from τ {needed:.2f}{_public(found)}"
+    speed = found.setting.speculative_tok_s(found.question.draft, tau)
+    pays = "pays" if tau >= needed else "does not pay"
+    best = ""
+    if found.best.name != draft and found.best.draft is not None:
+        best = f"; the best is {found.best.name} at {found.best.tok_s:.1f}"
+    elif found.best.name == "plain":
+        best = "; no chain does"
+    return (
+        f"{where}: {draft} {pays}: it needs τ {needed:.2f} and gets {tau:.2f}, "
+        f"{speed:.1f} tok/s against {plain:.1f} plain{best}."
+    )
+
+
+def _public(found: Estimate) -> str:
+    public = found.public
+    if public is None:
+        return "; measure what your drafter reaches (alula bench decode)."
+    return (
+        f"; {public.name} reach {public.tau_low:g} to {public.tau_high:g}, yours may not: "
+        "measure it."
+    )
+
+
+def _step_segments(step: Step) -> list[Segment]:
+    """Where the time of a launch goes."""
+    reading = [
+        Segment(part.component.value, part.memory_s * 1e3) for part in step.parts if part.memory_s
+    ]
+    shown = [segment for segment in reading if segment.value >= 0.005]
+    rest = sum(segment.value for segment in reading) - sum(segment.value for segment in shown)
+    return [
+        *shown,
+        Segment("kernel latency", step.launch_s * 1e3),
+        *([Segment("all-reduces", step.exchange_s * 1e3)] if step.exchange_s else []),
+        Segment("outside the layers", step.fixed_s * 1e3 + rest),
+    ]
+
+
+def _round_segments(whole: Round) -> tuple[Segment, ...]:
+    return (
+        *_step_segments(whole.verify),
+        Segment("drafting", whole.drafting.total_s * 1e3),
+        *([Segment("host", whole.host_s * 1e3)] if whole.host_s else []),
+    )
+
+
+def _bars(found: Estimate) -> Bars:
+    return Bars(
+        "Where the time goes",
+        (
+            Bar("plain step", tuple(_step_segments(found.plain))),
+            Bar(f"round, {found.question.draft.name}", _round_segments(found.asked)),
+        ),
+    )
+
+
+def _model(found: Estimate) -> Table:
+    shape, layout = found.setting.shape, found.setting.layout
+    works = _exchanges(found)
+    rows = [
+        ("parameters", f"{count(shape.parameters)}, {count(shape.active_parameters)} active"),
+        ("weights on each GPU", size(found.weights_bytes)),
+        (
+            "keys and values",
+            f"{shape.kv_bytes_per_token / 1e3:.1f} KB a token, "
+            f"on {layout.kv_copies(shape)} of {layout.ranks} GPUs",
+        ),
+        ("read by a plain step, each GPU", size(_read_bytes(found))),
+    ]
+    rows += [
+        (f"{kind}s in a launch", f"{number} of rows × {each:,} B") for kind, number, each in works
+    ]
+    return Table("The model", ("", ""), tuple(rows), wordy=True)
+
+
+def _exchanges(found: Estimate) -> list[tuple[str, int, int]]:
+    """Kinds of exchange in a launch: how many, and the bytes for one row of each sequence."""
+    setting = found.setting
+    kinds: dict[str, tuple[int, int]] = {}
+    for work in step_work(setting.shape, setting.layout, setting.load()):
+        for each in work.collectives:
+            before, _ = kinds.get(each.kind, (0, 0))
+            kinds[each.kind] = (before + each.count, each.size_bytes)
+    return [(kind, number, each) for kind, (number, each) in kinds.items()]
+
+
+def _read_bytes(found: Estimate) -> float:
+    """By one plain step, on each GPU."""
+    setting = found.setting
+    works = step_work(setting.shape, setting.layout, setting.load())
+    return sum(work.read_bytes for work in works)
+
+
+def _launches(found: Estimate) -> Table:
+    return Table(
+        "A launch by rows",
+        ("rows", "reading ms", "kernels ms", "all-reduces ms", "all ms", "each all-reduce"),
+        tuple(
+            (
+                str(rows),
+                f"{step.memory_s * 1e3:.2f}",
+                f"{step.launch_s * 1e3:.2f}",
+                f"{step.exchange_s * 1e3:.2f}",
+                f"{step.total_s * 1e3:.2f}",
+                us(found.setting.exchange_s(rows)) if found.setting.layout.ranks > 1 else "none",
+            )
+            for rows, step in found.launches.items()
+        ),
+    )
+
+
+def _chains(found: Estimate) -> Table:
+    acceptance = found.question.acceptance
+    shares = (0.5, 0.6, 0.7, 0.8, 0.9)
+    headers = ["draft", "verify ms", "round ms", "break-even τ", "acceptance needed"]
+    if acceptance is None:
+        headers += [f"tok/s at {share:g}" for share in shares]
+    else:
+        headers += ["τ", "tok/s"]
+    asked = [] if any(r.draft == found.asked.draft for r in found.rounds) else [found.asked]
+    rows = []
+    for whole in (*asked, *found.rounds):
+        needed = whole.total_s / found.plain.total_s
+        cells = [
+            whole.draft.name,
+            f"{whole.verify.total_s * 1e3:.1f}",
+            f"{whole.total_s * 1e3:.1f}",
+            f"{needed:.2f}",
+            _needed_acceptance(whole, needed),
+        ]
+        rows.append((*cells, *_speeds(found, whole, shares)))
+    return Table("Drafts", tuple(headers), tuple(rows))
+
+
+def _speeds(found: Estimate, whole: Round, shares: tuple[float, ...]) -> list[str]:
+    acceptance, batch = found.question.acceptance, found.setting.batch
+    if acceptance is not None:
+        tau = acceptance.tau(whole.draft.depth)
+        return [f"{tau:.2f}", f"{batch * tau / whole.total_s:.1f}"]
+    taus = [sum(share**n for n in range(whole.draft.depth + 1)) for share in shares]
+    return [f"{batch * tau / whole.total_s:.0f}" for tau in taus]
+
+
+def _needed_acceptance(whole: Round, needed: float) -> str:
+    """The same at every depth, so that the draft breaks even."""
+    try:
+        return f"{from_tau(max(needed, 1.0), whole.draft).conditional[0]:.2f}"
+    except UsageError:
+        return "impossible"
+
+
+def _chart(found: Estimate) -> Chart:
+    whole, acceptance, public = found.asked, found.question.acceptance, found.public
+    at_ms = whole.total_s * 1e3
+    if acceptance is not None:
+        marks = [
+            Mark(r.draft.name, r.total_s * 1e3, acceptance.tau(r.draft.depth))
+            for r in dict.fromkeys((whole, *found.rounds))
+        ]
+    elif public is not None:
+        marks = [
+            Mark(f"{whole.draft.name}, public low", at_ms, public.tau_low),
+            Mark(f"{whole.draft.name}, public high", at_ms, public.tau_high),
+        ]
+    else:
+        marks = [Mark(f"{whole.draft.name}, break-even", at_ms, found.break_even)]
+    plain = Mark("plain", found.plain.total_s * 1e3, 1.0)
+    speed = 1.0 / found.plain.total_s
+    return Chart("Break-even: above the thick line it pays", speed, (plain, *marks))
+
+
+def _remedies(found: Estimate) -> Table:
+    rows = [
+        (
+            f"fewer rows than {found.question.draft.name}",
+            f"{found.plain_tok_s:.1f}",
+            "",
+            found.best.name,
+            f"{found.fewer_rows_tok_s:+.1f}",
+            "a setting",
+        )
+    ]
+    rows += [
+        (
+            worth.remedy.name,
+            f"{worth.plain_tok_s:.1f}",
+            f"{worth.break_even:.2f}",
+            f"{worth.best.name} {worth.best.tok_s:.1f}",
+            f"{worth.gain_tok_s:+.1f}",
+            worth.remedy.needs,
+        )
+        for worth in sorted(found.worths, key=lambda each: -each.gain_tok_s)
+    ]
+    title = "What each remedy is worth: best setting with it, less best without"
+    if found.question.acceptance is None:
+        title += " (acceptance unknown: plain decoding only)"
+    return Table(
+        title, ("", "plain tok/s", "break-even τ", "best", "worth tok/s", "takes"), tuple(rows)
+    )
+
+
+def _notes(found: Estimate) -> list[str]:
+    setting, machine = found.setting, found.machine
+    layout, constants = setting.layout, setting.speed.constants
+    notes = [
+        f"Predicted, not run: {constants.bandwidth_share:.0%} of {machine.device.name}'s "
+        f"{machine.device.bandwidth_bytes_s / 1e9:.0f} GB/s, {us(constants.launch_s)} a kernel, "
+        f"{ms(constants.fixed_s)} outside the layers; batch {setting.batch}, context "
+        f"{setting.context}, rows choose experts independently.",
+    ]
+    if layout.ranks > 1:
+        allreduce = setting.speed.allreduce
+        notes.append(f"All-reduces: {allreduce.name} ({allreduce.source}).")
+        beyond = [n for n in found.launches if not allreduce.covers(setting.payload_bytes(n))]
+        if beyond:
+            notes.append(f"Extrapolated beyond that table: {', '.join(map(str, beyond))} rows.")
+    if setting.drafter is not None:
+        drafter = setting.drafter
+        notes.append(
+            f"The drafter is taken to be an EAGLE-3 layer {drafter.hidden} wide with an MLP of "
+            f"{drafter.width} and {drafter.vocab:,} tokens, in bf16, on all ranks."
+        )
+    if found.question.acceptance is not None:
+        notes.append(f"Acceptance: {found.question.acceptance.origin}.")
+    if found.public is not None:
+        notes.append(f"{found.public.name}: {found.public.source}.")
+    return notes
+
+
+def _data(found: Estimate) -> dict[str, Any]:
+    setting, question = found.setting, found.question
+    return {
+        "model": setting.shape.name,
+        "machine": found.machine.name,
+        "ranks": setting.layout.ranks,
+        "batch": setting.batch,
+        "context_tokens": setting.context,
+        "parameters": setting.shape.parameters,
+        "active_parameters": setting.shape.active_parameters,
+        "weights_bytes_per_gpu": found.weights_bytes,
+        "kv_bytes_per_token": setting.shape.kv_bytes_per_token,
+        "read_bytes_per_gpu": _read_bytes(found),
+        "fits": found.fits,
+        "exchanges": [
+            {"kind": kind, "count": number, "bytes_per_row": each}
+            for kind, number, each in _exchanges(found)
+        ],
+        "allreduce": setting.speed.allreduce.name,
+        "plain": {"tok_s": found.plain_tok_s, **_step_data(found.plain)},
+        "launches": [{"rows": rows, **_step_data(step)} for rows, step in found.launches.items()],
+        "round": _round_data(found, found.asked),
+        "chains": [_round_data(found, whole) for whole in found.rounds],
+        "tau": found.tau,
+        "acceptance": None if question.acceptance is None else question.acceptance.conditional,
+        "best": {"draft": found.best.name, "tok_s": found.best.tok_s},
+        "remedies": [
+            {
+                "name": worth.remedy.name,
+                "needs": worth.remedy.needs,
+                "plain_tok_s": worth.plain_tok_s,
+                "break_even": worth.break_even,
+                "best": {"draft": worth.best.name, "tok_s": worth.best.tok_s},
+                "worth_tok_s": worth.gain_tok_s,
+            }
+            for worth in found.worths
+        ],
+        "fewer_rows_tok_s": found.fewer_rows_tok_s,
+        "bounds": [{"name": bound.name, "tok_s": bound.tok_s} for bound in found.bounds],
+    }
+
+
+def _step_data(step: Step) -> dict[str, Any]:
+    return {
+        "total_ms": step.total_s * 1e3,
+        "memory_ms": step.memory_s * 1e3,
+        "launch_ms": step.launch_s * 1e3,
+        "exchange_ms": step.exchange_s * 1e3,
+        "fixed_ms": step.fixed_s * 1e3,
+        "components": [
+            {
+                "name": part.component.value,
+                "memory_ms": part.memory_s * 1e3,
+                "launch_ms": part.launch_s * 1e3,
+                "exchange_ms": part.exchange_s * 1e3,
+            }
+            for part in step.parts
+        ],
+    }
+
+
+def _round_data(found: Estimate, whole: Round) -> dict[str, Any]:
+    return {
+        "draft": whole.draft.name,
+        "rows": whole.draft.rows,
+        "total_ms": whole.total_s * 1e3,
+        "verify_ms": whole.verify.total_s * 1e3,
+        "drafting_ms": whole.drafting.total_s * 1e3,
+        "host_ms": whole.host_s * 1e3,
+        "break_even": whole.total_s / found.plain.total_s,
+    }

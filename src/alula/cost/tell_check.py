@@ -1,0 +1,71 @@
+"""The check of a case as a document."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from alula.cost.check import EXTRA_MS, Check, Story
+from alula.cost.document import Chart, Document, Mark, Table
+from alula.cost.draft import chain
+from alula.cost.units import us
+
+
+def tell_check(found: Check) -> Document:
+    """The findings, the explanations and the break-even chart."""
+    findings = Table(
+        "What the claims say about each other",
+        ("", "claim", "if", "arithmetic", "then"),
+        tuple((f.outcome, f.name, f.reading, f.arithmetic, f.says) for f in found.findings),
+        wordy=True,
+    )
+    blocks: list[Table | Chart] = [findings]
+    if found.stories:
+        blocks.append(_predictions(found.stories))
+    if (drawn := _drawn(found)) is not None:
+        blocks.append(drawn)
+    setting = found.setting
+    notes = (
+        f"All-reduces where none are claimed: {setting.speed.allreduce.name} "
+        f"({setting.speed.allreduce.source}).",
+        f"Assumed: {found.case.assumed.draft_steps or 'no'} draft steps, "
+        f"{setting.host_s * 1e3:g} ms of host time in a round, context {setting.context}.",
+    )
+    return Document(found.verdict(), tuple(blocks), notes, _data(found))
+
+
+def _predictions(told: tuple[Story, ...]) -> Table:
+    rows = list(told[0].verify_s)
+    lines = []
+    for story in told:
+        times = (f"{story.verify_s[n] * 1e3:.1f} ms, {us(story.allreduce_s[n])}" for n in rows)
+        lines.append((story.name, str(story.rows), *times))
+    return Table(
+        "What each explanation predicts: a launch, and one all-reduce of its size",
+        ("if", "rows of the draft", *(f"{n} rows" for n in rows)),
+        tuple(lines),
+    )
+
+
+def _drawn(found: Check) -> Chart | None:
+    claims = found.case.claims
+    if claims.plain_tok_s is None or claims.verify_ms is None or not claims.speculative_tok_s:
+        return None
+    marks = [
+        Mark(
+            f"claimed, + {extra:g} ms" if extra else "claimed, drafting free",
+            claims.verify_ms + extra,
+            claims.speculative_tok_s * (claims.verify_ms + extra) * 1e-3,
+        )
+        for extra in EXTRA_MS
+    ]
+    short = found.setting.round(chain(3)).total_s * 1e3
+    marks.append(Mark("chain:3, break-even", short, claims.plain_tok_s * short * 1e-3))
+    return Chart("Break-even: above the thick line it pays", claims.plain_tok_s, tuple(marks))
+
+
+def _data(found: Check) -> dict[str, object]:
+    return {
+        "findings": [asdict(finding) for finding in found.findings],
+        "stories": [asdict(story) for story in found.stories],
+        "decides": found.decides,
+    }
