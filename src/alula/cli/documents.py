@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from alula.cost.document import Bars, Block, Chart, Document, Table
+from alula.cost.document import Bars, Block, Chart, Document, Table, ticks
 
 _PIPED_WIDTH = 120
 _STYLES = (
@@ -35,6 +38,8 @@ def print_document(document: Document) -> None:
 
 def _print_block(console: Console, block: Block) -> None:
     match block:
+        case Table() if block.wordy and len(block.headers) > 2:
+            _print_statements(console, block)
         case Table():
             console.print(_table(block))
         case Bars():
@@ -45,12 +50,24 @@ def _print_block(console: Console, block: Block) -> None:
 
 def _table(block: Table) -> RichTable:
     table = RichTable(box=None, pad_edge=False, header_style="dim", show_header=any(block.headers))
-    for number, header in enumerate(block.headers):
-        left = block.wordy or number == 0
-        table.add_column(header, justify="left" if left else "right")
+    for column, header in enumerate(block.headers):
+        numeric = block.is_numeric(column)
+        justify: Literal["left", "right"] = "right" if numeric else "left"
+        table.add_column(header, justify=justify, no_wrap=numeric or column == 0)
     for row in block.rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
+
+
+def _print_statements(console: Console, block: Table) -> None:
+    """A wide table of sentences, each row as a paragraph: its first two cells head it."""
+    for row in block.rows:
+        console.print()
+        console.print(Text.assemble((row[0], "bold"), f"  {row[1]}"), soft_wrap=True)
+        for header, cell in zip(block.headers[2:], row[2:], strict=True):
+            console.print(
+                Padding(Text.assemble((f"{header}: ", "dim"), cell), (0, 0, 0, 4), expand=False)
+            )
 
 
 def _print_bars(console: Console, block: Bars) -> None:
@@ -84,32 +101,34 @@ def _style(number: int) -> str:
 
 
 def _print_chart(console: Console, block: Chart) -> None:
-    """Dots are the line of plain decoding; settings above it pay."""
+    """Lines of equal speed, that of plain decoding bold: settings above it pay."""
     width = min(console.width, 100) - 8
     grid = [[" "] * width for _ in range(_CHART_HEIGHT)]
-    for column in range(width):
-        tau = block.plain_tok_s * block.most_ms * (column + 0.5) / width * 1e-3
-        _put(grid, column, tau / block.most_tau, "·")
-    legend = []
-    for number, mark in enumerate(block.marks):
-        letter = _LETTERS[number].upper()
+    for speed in sorted(block.speeds_tok_s, key=lambda each: each == block.plain_tok_s):
+        glyph = "•" if speed == block.plain_tok_s else "·"
+        for column in range(width):
+            tau = speed * block.most_ms * (column + 0.5) / width * 1e-3
+            _put(grid, column, tau / block.most_tau, glyph)
+    for mark, letter in zip(block.marks, _LETTERS.upper(), strict=False):
         _put(grid, int(mark.round_ms / block.most_ms * width), mark.tau / block.most_tau, letter)
-        needed = block.plain_tok_s * mark.round_ms * 1e-3
-        legend.append(
-            f"{letter} {mark.label}: {mark.round_ms:.1f} ms, τ {mark.tau:.2f} (even at {needed:.2f})"
-        )
+    labels = {_row_at(tau / block.most_tau): f"{tau:g}" for tau in ticks(block.most_tau)}
     for number, cells in enumerate(grid):
-        tau = block.most_tau * (_CHART_HEIGHT - number) / _CHART_HEIGHT
-        scale = f"{tau:5.1f}" if number % 5 == 0 else " " * 5
-        console.print(Text(f"{scale} │{''.join(cells)}"), soft_wrap=True)
-    console.print(Text("      └" + "─" * width), soft_wrap=True)
-    axis = f"0{'ms of a round':^{width - 8}}{block.most_ms:.1f}"
-    console.print(Text(f"       {axis}   τ upwards"), soft_wrap=True)
-    for line in legend:
-        console.print(Text(line), soft_wrap=True)
+        console.print(Text(f"{labels.get(number, ''):>4} │{''.join(cells)}"), soft_wrap=True)
+    console.print(Text("     └" + "─" * width), soft_wrap=True)
+    console.print(Text(f"τ against ms of a round, 0 to {block.most_ms:.0f}".rjust(width)))
+    lines = ", ".join(f"{speed:.0f}" for speed in block.speeds_tok_s)
+    console.print(Text(f"Lines of equal speed: {lines} tok/s; • is plain decoding."))
+    for mark, letter in zip(block.marks, _LETTERS.upper(), strict=False):
+        needed = block.plain_tok_s * mark.round_ms * 1e-3
+        told = f"{mark.round_ms:.1f} ms, τ {mark.tau:.2f}, even at {needed:.2f}"
+        console.print(Text(f"{letter} {mark.label}: {told}"), soft_wrap=True)
+
+
+def _row_at(height: float) -> int:
+    return _CHART_HEIGHT - 1 - int(height * _CHART_HEIGHT)
 
 
 def _put(grid: list[list[str]], column: int, height: float, glyph: str) -> None:
-    row = _CHART_HEIGHT - 1 - int(height * _CHART_HEIGHT)
+    row = _row_at(height)
     if 0 <= row < _CHART_HEIGHT and 0 <= column < len(grid[0]):
         grid[row][column] = glyph

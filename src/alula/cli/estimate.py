@@ -48,6 +48,14 @@ def estimate(
             rich_help_panel=_LAYOUT,
         ),
     ] = "tp",
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="All weights in another format: bf16, fp8, int8, nvfp4, int4-g32, …",
+            metavar="FORMAT",
+            rich_help_panel=_LAYOUT,
+        ),
+    ] = None,
     attention: Annotated[
         str | None,
         typer.Option(
@@ -182,6 +190,7 @@ def estimate(
                 what_if=parse_what_if(machine, gpu or (), driver, links),
                 ranks=tp,
                 layout=layout,
+                weights=weights,
                 attention=attention,
                 allreduce=allreduce,
                 rows=tuple(int(n) for n in _numbers(rows, "--rows", whole=True)),

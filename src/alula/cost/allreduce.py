@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_left
 from dataclasses import dataclass
+
+from alula.cost.interpolate import interpolate
 
 _KERNEL_S = 2e-6  # entering and leaving a kernel inside a graph
 
@@ -52,12 +53,7 @@ class TableAllReduce(AllReduce):
 
     def seconds(self, size_bytes: float) -> float:
         """Interpolated."""
-        sizes = [size for size, _ in self.points]
-        if size_bytes <= sizes[0] or len(sizes) == 1:
-            return self.points[0][1]
-        right = min(bisect_left(sizes, size_bytes), len(sizes) - 1)
-        (x0, y0), (x1, y1) = self.points[right - 1 : right + 1]
-        return y0 + (y1 - y0) * (size_bytes - x0) / (x1 - x0)
+        return interpolate(self.points, size_bytes)
 
     def covers(self, size_bytes: float) -> bool:
         """Whether a size lies within the table, give or take its first point."""

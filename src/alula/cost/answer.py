@@ -46,6 +46,7 @@ class Asked:
     what_if: WhatIf
     ranks: int | None = None
     layout: str = "tp"
+    weights: str | None = None
     attention: str | None = None
     allreduce: str | None = None
     rows: tuple[int, ...] = (1, 2, 4, 8, 16)
@@ -92,6 +93,8 @@ def answer_claims(path: Path) -> Document:
 
 def _setting(asked: Asked, machine: Machine) -> tuple[Setting, tuple[str, ...]]:
     shape = find_model(asked.model)
+    if asked.weights is not None:
+        shape = shape.with_weights(format_named(asked.weights))
     if asked.attention is not None:
         shape = shape.with_attention(format_named(asked.attention))
     ranks = _ranks(asked, machine)
@@ -102,7 +105,7 @@ def _setting(asked: Asked, machine: Machine) -> tuple[Setting, tuple[str, ...]]:
     setting = Setting(
         shape, layout, own, asked.batch, asked.context, usual_drafter(shape), host.each_s
     )
-    notes = (note,)
+    notes: tuple[str, ...] = (note,)
     if asked.what_if.driver is not None:
         notes += (f"The driver, {asked.what_if.driver}, changes no estimate.",)
     return setting, notes
@@ -157,9 +160,10 @@ def _calibrated(setting: Setting, path: Path) -> tuple[Setting, Table | None, tu
     measured = read_measured(path)
     if measured.allreduce is not None:
         setting = setting.with_speed(replace(setting.speed, allreduce=measured.allreduce))
+    setting = setting.with_speed(replace(setting.speed, kernels=measured.kernels))
     points = measured.points(setting)
     if not points:
-        return setting, None, (f"All-reduces measured: {path.name}.",)
+        return setting, None, (f"As measured, {path.name}: all-reduces or kernels.",)
     from alula.cost.calibrate import fit
 
     found = fit(points)

@@ -102,11 +102,11 @@ def _equation(point: Point) -> _Row:
     setting = point.setting
     if point.draft is None:
         step = setting.step(point.rows)
-        rest = step.exchange_s + step.fixed_s
+        rest = step.exchange_s + step.fixed_s + step.measured_s
         return _Row(step.memory_s, step.launch_s, 0.0, rest)
     whole = setting.round(point.draft)
     verify, drafting = whole.verify, whole.drafting
-    rest = verify.exchange_s + verify.fixed_s + drafting.exchange_s
+    rest = verify.exchange_s + verify.fixed_s + verify.measured_s + drafting.exchange_s
     memory, launches = verify.memory_s + drafting.memory_s, verify.launch_s + drafting.launch_s
     return _Row(memory, launches, 1.0, rest)
 

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+
+def ticks(most: float) -> list[float]:
+    """Round numbers from 0 to `most`, at most six steps apart."""
+    step = 10.0 ** math.floor(math.log10(most))
+    step *= next(share for share in (0.1, 0.2, 0.5, 1.0, 2.0) if most / (step * share) <= 6)
+    return [step * n for n in range(int(most / step) + 1)]
 
 
 class Segment(NamedTuple):
@@ -46,6 +54,11 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     wordy: bool = False
     """Whether the cells hold sentences."""
+
+    def is_numeric(self, column: int) -> bool:
+        """Whether all cells of a column are figures, which are compared by their ends."""
+        cells = [row[column] for row in self.rows if row[column]]
+        return bool(cells) and all(cell[0].isdigit() or cell[0] in "+-" for cell in cells)
 
 
 class Mark(NamedTuple):

@@ -1,9 +1,11 @@
 """Measured points of a machine, from a JSON file; every unit is in its key.
 
     {"points": [{"rows": 1, "step_ms": 11.2}, {"draft": "chain:3", "round_ms": 20.3}],
-     "allreduces": [{"bytes": 14336, "us": 27.0}]}
+     "allreduces": [{"bytes": 14336, "us": 27.0}],
+     "kernels": [{"component": "routed experts", "rows": 8, "us_per_layer": 151}]}
 
-A point may name its `batch`, `context_tokens` and `model` where they differ from what is asked.
+A point may name its `batch`, `context_tokens`, `model` and `weights` where they differ from what
+is asked.
 """
 
 from __future__ import annotations
@@ -19,10 +21,22 @@ from alula.cost.calibrate import Point
 from alula.cost.draft import parse_draft
 from alula.cost.models import find_model
 from alula.cost.round import Setting
+from alula.cost.shape import Component, format_named
+from alula.cost.step import KernelTable
 from alula.cost.units import number
 from alula.errors import UsageError
 
-_KEYS = ("rows", "draft", "step_ms", "round_ms", "plain_tok_s", "batch", "context_tokens", "model")
+_KEYS = (
+    "rows",
+    "draft",
+    "step_ms",
+    "round_ms",
+    "plain_tok_s",
+    "batch",
+    "context_tokens",
+    "model",
+    "weights",
+)
 _TIMES = ("step_ms", "round_ms", "plain_tok_s")
 
 
@@ -32,6 +46,7 @@ class Measured:
 
     entries: tuple[Mapping[str, Any], ...]
     allreduce: TableAllReduce | None
+    kernels: tuple[KernelTable, ...]
 
     def points(self, setting: Setting) -> list[Point]:
         """The points on the machine and layout of `setting`."""
@@ -44,14 +59,18 @@ def read_measured(path: Path) -> Measured:
         data = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {path}", str(error), "give a JSON file of points") from error
-    if not isinstance(data, dict) or not (data.get("points") or data.get("allreduces")):
+    if not isinstance(data, dict) or not any(data.get(key) for key in _LISTS):
         raise UsageError(
             f"{path} holds no measurement",
-            "it has neither `points` nor `allreduces`",
+            f"it has none of {', '.join(_LISTS)}",
             "see docs/estimate.md for its form",
         )
-    _only(data, ("points", "allreduces"), path.name)
-    return Measured(tuple(_tables(data, "points")), _allreduce(_tables(data, "allreduces"), path))
+    _only(data, (*_LISTS, "source"), path.name)
+    return Measured(
+        tuple(_tables(data, "points")),
+        _allreduce(_tables(data, "allreduces"), path),
+        _kernels(_tables(data, "kernels")),
+    )
 
 
 def _point(entry: Mapping[str, Any], setting: Setting) -> Point:
@@ -67,6 +86,8 @@ def _point(entry: Mapping[str, Any], setting: Setting) -> Point:
     own = replace(setting, batch=batch, context=_whole(entry, "context_tokens", setting.context))
     if "model" in entry:
         own = replace(own, shape=find_model(str(entry["model"])))
+    if "weights" in entry:
+        own = replace(own, shape=own.shape.with_weights(format_named(str(entry["weights"]))))
     figure = number(entry[given[0]], f"`{given[0]}`")
     if figure == 0:
         raise UsageError(f"`{given[0]}` is 0", "nothing takes no time", "correct it")
@@ -93,6 +114,23 @@ def _allreduce(entries: Sequence[Mapping[str, Any]], path: Path) -> TableAllRedu
     points = sorted((number(e["bytes"], "`bytes`"), number(e["us"], "`us`")) for e in entries)
     seconds = tuple((size, us * 1e-6) for size, us in points)
     return TableAllReduce(seconds, f"measured, {path.name}", "measured on the machine")
+
+
+def _kernels(entries: Sequence[Mapping[str, Any]]) -> tuple[KernelTable, ...]:
+    points: dict[Component, list[tuple[float, float]]] = {}
+    for entry in entries:
+        keys = ("component", "rows", "us_per_layer")
+        _only(entry, keys, "a kernel")
+        if set(entry) != set(keys) or entry["component"] not in set(Component):
+            raise UsageError(
+                "a kernel is not understood",
+                f"it has {', '.join(keys)}; components are {', '.join(Component)}",
+                "give all three",
+            )
+        time_s = number(entry["us_per_layer"], "`us_per_layer`") * 1e-6
+        component = Component(entry["component"])
+        points.setdefault(component, []).append((_whole(entry, "rows", 1), time_s))
+    return tuple(KernelTable(component, tuple(sorted(p))) for component, p in points.items())
 
 
 def _whole(entry: Mapping[str, Any], key: str, default: int) -> int:

@@ -11,8 +11,8 @@ _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;"
     "color:#222;background:#fff}h1{font-size:1.3rem;line-height:1.4}h2{font-size:1.05rem;"
     "margin-top:2rem}table{border-collapse:collapse;width:100%}td,th{padding:.25rem .6rem;"
-    "border-bottom:1px solid #ddd;text-align:right;vertical-align:top}td:first-child,"
-    "th:first-child,.wordy td,.wordy th{text-align:left}svg{width:100%;height:auto}"
+    "border-bottom:1px solid #ddd;text-align:left;vertical-align:top}.n{text-align:right}"
+    "svg{width:100%;height:auto}"
     ".notes{color:#555;font-size:.9rem}"
 )
 
@@ -56,8 +56,15 @@ def _markdown_block(block: Block) -> str:
                 ),
             )
     headers, rows = table
-    lines = [_row(headers), _row(("---", *["---:"] * (len(headers) - 1)))]
+    kinds = tuple("---:" if numeric else "---" for numeric in _numeric(block, len(headers)))
+    lines = [_row(headers), _row(kinds)]
     return f"### {title}\n\n" + "\n".join([*lines, *map(_row, rows)])
+
+
+def _numeric(block: Block, columns: int) -> list[bool]:
+    if isinstance(block, Table):
+        return [block.is_numeric(column) for column in range(columns)]
+    return [column > 0 for column in range(columns)]
 
 
 def _row(cells: tuple[str, ...]) -> str:
@@ -88,10 +95,17 @@ def _html_block(block: Block) -> str:
         case Chart():
             return chart_svg(block)
         case Table():
-            head = "".join(f"<th>{escape(header)}</th>" for header in block.headers)
-            rows = "".join(
-                "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
-                for row in block.rows
-            )
-            wordy = ' class="wordy"' if block.wordy else ""
-            return f"<table{wordy}><tr>{head}</tr>{rows}</table>"
+            kinds = [
+                ' class="n"' if block.is_numeric(column) else ""
+                for column in range(len(block.headers))
+            ]
+            head = _html_row("th", block.headers, kinds) if any(block.headers) else ""
+            rows = "".join(_html_row("td", row, kinds) for row in block.rows)
+            return f"<table>{head}{rows}</table>"
+
+
+def _html_row(tag: str, cells: tuple[str, ...], kinds: list[str]) -> str:
+    pairs = zip(cells, kinds, strict=True)
+    return (
+        "<tr>" + "".join(f"<{tag}{kind}>{escape(cell)}</{tag}>" for cell, kind in pairs) + "</tr>"
+    )

@@ -41,6 +41,7 @@ FORMATS = {
         Format("int8", 1.0),
         Format("nvfp4", 0.5 + 1 / 16),  # one fp8 scale for each 16 weights
         Format("int4-g32", 0.5 + 2 / 32),  # one bf16 scale for each 32 weights
+        Format("int4-g32-zeros", 0.5 + 4 / 32),  # a zero point beside each scale
         Format("int4-g128", 0.5 + 2 / 128),
     )
 }
@@ -205,6 +206,12 @@ class ModelShape:
     def with_attention(self, form: Format) -> ModelShape:
         """The same model with attention projections in another format."""
         return replace(self, formats=replace(self.formats, attention=form))
+
+    def with_weights(self, form: Format) -> ModelShape:
+        """The same model with every projection, expert and the head in another format."""
+        kept = self.formats
+        formats = replace(Formats.of({}, form), embedding=kept.embedding, kv_bytes=kept.kv_bytes)
+        return replace(self, formats=formats)
 
     def matrices(self) -> tuple[Matrix, ...]:
         """All weights, by kind."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from alula.cost.allreduce import AllReduce
+from alula.cost.interpolate import interpolate
 from alula.cost.layout import Layout
 from alula.cost.shape import Component, ModelShape
 from alula.cost.work import Load, Work, step_work
@@ -26,6 +27,18 @@ class Constants:
 
 
 @dataclass(frozen=True)
+class KernelTable:
+    """The measured time of one component's kernels, by rows, in seconds for each layer."""
+
+    component: Component
+    points: tuple[tuple[float, float], ...]
+
+    def seconds(self, rows: int) -> float:
+        """Of one layer, interpolated."""
+        return interpolate(self.points, rows)
+
+
+@dataclass(frozen=True)
 class Speed:
     """What one GPU of a machine does in a second, and what an exchange takes."""
 
@@ -35,6 +48,8 @@ class Speed:
     allreduce: AllReduce
     link_bytes_s: float
     """What one transfer between two GPUs reaches."""
+    kernels: tuple[KernelTable, ...] = ()
+    """Measured kernels, which are used as they are."""
 
     def memory_s(self, read_bytes: float) -> float:
         """Seconds to read that much."""
@@ -53,11 +68,13 @@ class Part(NamedTuple):
     """Reading, or computing where that takes longer."""
     launch_s: float
     exchange_s: float
+    measured_s: float = 0.0
+    """Of kernels that were measured, in place of reading and latency."""
 
     @property
     def total_s(self) -> float:
         """All of it."""
-        return self.memory_s + self.launch_s + self.exchange_s
+        return self.memory_s + self.launch_s + self.exchange_s + self.measured_s
 
 
 @dataclass(frozen=True)
@@ -83,15 +100,44 @@ class Step:
         return sum(part.exchange_s for part in self.parts)
 
     @property
+    def measured_s(self) -> float:
+        """Kernels that were measured."""
+        return sum(part.measured_s for part in self.parts)
+
+    @property
     def total_s(self) -> float:
         """All of it."""
-        return self.memory_s + self.launch_s + self.exchange_s + self.fixed_s
+        return sum(part.total_s for part in self.parts) + self.fixed_s
 
 
 def step_time(shape: ModelShape, layout: Layout, load: Load, speed: Speed) -> Step:
     """The time of one launch of the target."""
-    works = step_work(shape, layout, load)
-    return Step(timed(works, speed), speed.constants.fixed_s)
+    parts = timed(step_work(shape, layout, load), speed)
+    tables = {table.component: table for table in speed.kernels}
+    return Step(
+        tuple(
+            _as_measured(part, tables[part.component], shape, load)
+            if part.component in tables
+            else part
+            for part in parts
+        ),
+        speed.constants.fixed_s,
+    )
+
+
+def _as_measured(part: Part, table: KernelTable, shape: ModelShape, load: Load) -> Part:
+    """What was measured in place of reading and latency; exchanges are measured by themselves."""
+    match part.component:
+        case Component.DENSE:
+            layers = shape.dense_layers
+        case Component.EXPERTS | Component.ROUTER | Component.SHARED:
+            layers = shape.expert_layers
+        case Component.HEAD | Component.EMBEDDING:
+            layers = 1
+        case _:
+            layers = shape.layers
+    whole_s = layers * table.seconds(load.all_rows)
+    return part._replace(memory_s=0.0, launch_s=0.0, measured_s=whole_s)
 
 
 def timed(works: Iterable[Work], speed: Speed) -> tuple[Part, ...]:

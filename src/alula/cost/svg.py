@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from alula.cost.document import Bars, Chart
+from alula.cost.document import Bars, Chart, ticks
 
 COLOURS = (
     *("#1b6ca8", "#66a182", "#d1495b", "#edae49", "#6b4e9b", "#2e8b9a", "#a0522d"),
@@ -89,11 +89,12 @@ def _axes(chart: Chart) -> list[str]:
         _text((x0 + x1) / 2, y0 + 40, "time of a round, ms", "middle"),
         _text(x0 - 6, y1 - 10, "τ, tokens a round", "start"),
     ]
-    for tick in range(1, 6):
-        x, _ = _at(chart, chart.most_ms * tick / 5, 0)
-        _, y = _at(chart, 0, chart.most_tau * tick / 5)
-        parts.append(_text(x, y0 + 18, f"{chart.most_ms * tick / 5:.1f}", "middle"))
-        parts.append(_text(x0 - 6, y + 4, f"{chart.most_tau * tick / 5:.1f}", "end"))
+    for tick_ms in ticks(chart.most_ms):
+        x, _ = _at(chart, tick_ms, 0)
+        parts.append(_text(x, y0 + 18, f"{tick_ms:g}", "middle"))
+    for tau in ticks(chart.most_tau):
+        _, y = _at(chart, 0, tau)
+        parts.append(_text(x0 - 6, y + 4, f"{tau:g}", "end"))
     return parts
 
 

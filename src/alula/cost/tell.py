@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from alula.cost.document import Bar, Bars, Chart, Document, Mark, Segment, Table
 from alula.cost.draft import from_tau
 from alula.cost.estimate import Estimate
+from alula.cost.facts import as_data, exchanges, read_bytes
 from alula.cost.round import Round
 from alula.cost.step import Step
 from alula.cost.units import count, ms, size, us
-from alula.cost.work import step_work
 from alula.errors import UsageError
 
 
@@ -29,7 +27,7 @@ def tell(found: Estimate, notes: tuple[str, ...] = ()) -> Document:
             tuple((bound.name, f"{bound.tok_s:.1f}") for bound in found.bounds),
         ),
     )
-    return Document(verdict(found), blocks, (*_notes(found), *notes), _data(found))
+    return Document(verdict(found), blocks, (*_notes(found), *notes), as_data(found))
 
 
 def verdict(found: Estimate) -> str:
@@ -78,6 +76,7 @@ def _step_segments(step: Step) -> list[Segment]:
     return [
         *shown,
         Segment("kernel latency", step.launch_s * 1e3),
+        *([Segment("measured kernels", step.measured_s * 1e3)] if step.measured_s else []),
         *([Segment("all-reduces", step.exchange_s * 1e3)] if step.exchange_s else []),
         Segment("outside the layers", step.fixed_s * 1e3 + rest),
     ]
@@ -103,7 +102,7 @@ def _bars(found: Estimate) -> Bars:
 
 def _model(found: Estimate) -> Table:
     shape, layout = found.setting.shape, found.setting.layout
-    works = _exchanges(found)
+    works = exchanges(found)
     rows = [
         ("parameters", f"{count(shape.parameters)}, {count(shape.active_parameters)} active"),
         ("weights on each GPU", size(found.weights_bytes)),
@@ -112,30 +111,12 @@ def _model(found: Estimate) -> Table:
             f"{shape.kv_bytes_per_token / 1e3:.1f} KB a token, "
             f"on {layout.kv_copies(shape)} of {layout.ranks} GPUs",
         ),
-        ("read by a plain step, each GPU", size(_read_bytes(found))),
+        ("read by a plain step, each GPU", size(read_bytes(found))),
     ]
     rows += [
         (f"{kind}s in a launch", f"{number} of rows × {each:,} B") for kind, number, each in works
     ]
     return Table("The model", ("", ""), tuple(rows), wordy=True)
-
-
-def _exchanges(found: Estimate) -> list[tuple[str, int, int]]:
-    """Kinds of exchange in a launch: how many, and the bytes for one row of each sequence."""
-    setting = found.setting
-    kinds: dict[str, tuple[int, int]] = {}
-    for work in step_work(setting.shape, setting.layout, setting.load()):
-        for each in work.collectives:
-            before, _ = kinds.get(each.kind, (0, 0))
-            kinds[each.kind] = (before + each.count, each.size_bytes)
-    return [(kind, number, each) for kind, (number, each) in kinds.items()]
-
-
-def _read_bytes(found: Estimate) -> float:
-    """By one plain step, on each GPU."""
-    setting = found.setting
-    works = step_work(setting.shape, setting.layout, setting.load())
-    return sum(work.read_bytes for work in works)
 
 
 def _launches(found: Estimate) -> Table:
@@ -211,9 +192,10 @@ def _chart(found: Estimate) -> Chart:
         ]
     else:
         marks = [Mark(f"{whole.draft.name}, break-even", at_ms, found.break_even)]
-    plain = Mark("plain", found.plain.total_s * 1e3, 1.0)
+    marks.append(Mark("plain", found.plain.total_s * 1e3, 1.0))
     speed = 1.0 / found.plain.total_s
-    return Chart("Break-even: above the thick line it pays", speed, (plain, *marks))
+    in_order = tuple(sorted(marks, key=lambda mark: mark.round_ms))
+    return Chart("Break-even: above the thick line it pays", speed, in_order)
 
 
 def _remedies(found: Estimate) -> Table:
@@ -270,78 +252,6 @@ def _notes(found: Estimate) -> list[str]:
     if found.question.acceptance is not None:
         notes.append(f"Acceptance: {found.question.acceptance.origin}.")
     if found.public is not None:
-        notes.append(f"{found.public.name}: {found.public.source}.")
+        name = found.public.name
+        notes.append(f"{name[0].upper()}{name[1:]}: {found.public.source}.")
     return notes
-
-
-def _data(found: Estimate) -> dict[str, Any]:
-    setting, question = found.setting, found.question
-    return {
-        "model": setting.shape.name,
-        "machine": found.machine.name,
-        "ranks": setting.layout.ranks,
-        "batch": setting.batch,
-        "context_tokens": setting.context,
-        "parameters": setting.shape.parameters,
-        "active_parameters": setting.shape.active_parameters,
-        "weights_bytes_per_gpu": found.weights_bytes,
-        "kv_bytes_per_token": setting.shape.kv_bytes_per_token,
-        "read_bytes_per_gpu": _read_bytes(found),
-        "fits": found.fits,
-        "exchanges": [
-            {"kind": kind, "count": number, "bytes_per_row": each}
-            for kind, number, each in _exchanges(found)
-        ],
-        "allreduce": setting.speed.allreduce.name,
-        "plain": {"tok_s": found.plain_tok_s, **_step_data(found.plain)},
-        "launches": [{"rows": rows, **_step_data(step)} for rows, step in found.launches.items()],
-        "round": _round_data(found, found.asked),
-        "chains": [_round_data(found, whole) for whole in found.rounds],
-        "tau": found.tau,
-        "acceptance": None if question.acceptance is None else question.acceptance.conditional,
-        "best": {"draft": found.best.name, "tok_s": found.best.tok_s},
-        "remedies": [
-            {
-                "name": worth.remedy.name,
-                "needs": worth.remedy.needs,
-                "plain_tok_s": worth.plain_tok_s,
-                "break_even": worth.break_even,
-                "best": {"draft": worth.best.name, "tok_s": worth.best.tok_s},
-                "worth_tok_s": worth.gain_tok_s,
-            }
-            for worth in found.worths
-        ],
-        "fewer_rows_tok_s": found.fewer_rows_tok_s,
-        "bounds": [{"name": bound.name, "tok_s": bound.tok_s} for bound in found.bounds],
-    }
-
-
-def _step_data(step: Step) -> dict[str, Any]:
-    return {
-        "total_ms": step.total_s * 1e3,
-        "memory_ms": step.memory_s * 1e3,
-        "launch_ms": step.launch_s * 1e3,
-        "exchange_ms": step.exchange_s * 1e3,
-        "fixed_ms": step.fixed_s * 1e3,
-        "components": [
-            {
-                "name": part.component.value,
-                "memory_ms": part.memory_s * 1e3,
-                "launch_ms": part.launch_s * 1e3,
-                "exchange_ms": part.exchange_s * 1e3,
-            }
-            for part in step.parts
-        ],
-    }
-
-
-def _round_data(found: Estimate, whole: Round) -> dict[str, Any]:
-    return {
-        "draft": whole.draft.name,
-        "rows": whole.draft.rows,
-        "total_ms": whole.total_s * 1e3,
-        "verify_ms": whole.verify.total_s * 1e3,
-        "drafting_ms": whole.drafting.total_s * 1e3,
-        "host_ms": whole.host_s * 1e3,
-        "break_even": whole.total_s / found.plain.total_s,
-    }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from alula.cost.check import EXTRA_MS, Check, Story
+from alula.cost.check import Check
 from alula.cost.document import Chart, Document, Mark, Table
 from alula.cost.draft import chain
+from alula.cost.finding import EXTRA_MS
+from alula.cost.stories import Story
 from alula.cost.units import us
 
 
@@ -34,15 +36,18 @@ def tell_check(found: Check) -> Document:
 
 
 def _predictions(told: tuple[Story, ...]) -> Table:
-    rows = list(told[0].verify_s)
-    lines = []
-    for story in told:
-        times = (f"{story.verify_s[n] * 1e3:.1f} ms, {us(story.allreduce_s[n])}" for n in rows)
-        lines.append((story.name, str(story.rows), *times))
+    rows = []
+    for count in told[0].verify_s:
+        cells = (
+            f"{story.verify_s[count] * 1e3:.1f} ms, {us(story.allreduce_s[count])}"
+            for story in told
+        )
+        rows.append((str(count), *cells))
+    headers = (f"{story.name} ({story.rows} rows drafted)" for story in told)
     return Table(
         "What each explanation predicts: a launch, and one all-reduce of its size",
-        ("if", "rows of the draft", *(f"{n} rows" for n in rows)),
-        tuple(lines),
+        ("rows", *headers),
+        tuple(rows),
     )
 
 
