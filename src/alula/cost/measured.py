@@ -26,18 +26,9 @@ from alula.cost.step import KernelTable
 from alula.cost.units import number
 from alula.errors import UsageError
 
-_KEYS = (
-    "rows",
-    "draft",
-    "step_ms",
-    "round_ms",
-    "plain_tok_s",
-    "batch",
-    "context_tokens",
-    "model",
-    "weights",
-)
 _TIMES = ("step_ms", "round_ms", "plain_tok_s")
+_KEYS = ("rows", "draft", *_TIMES, "batch", "context_tokens", "model", "weights")
+_LISTS = ("points", "allreduces", "kernels")
 
 
 @dataclass(frozen=True)
