@@ -3,7 +3,8 @@
 A predicted time is a sum of three parts, each proportional to one constant: bytes to the inverse
 of the achieved bandwidth, kernels to the launch latency, and one for each round to the host. What
 is left (exchanges, the fixed part) is taken as it is. So the fit is linear least squares, with
-constants of zero or more.
+constants of zero or more. (Operations that outweigh their reading, rare in decoding, are counted
+as reading.)
 """
 
 from __future__ import annotations

@@ -120,21 +120,16 @@ def _model(found: Estimate) -> Table:
 
 
 def _launches(found: Estimate) -> Table:
-    return Table(
-        "A launch by rows",
-        ("rows", "reading ms", "kernels ms", "all-reduces ms", "all ms", "each all-reduce"),
-        tuple(
-            (
-                str(rows),
-                f"{step.memory_s * 1e3:.2f}",
-                f"{step.launch_s * 1e3:.2f}",
-                f"{step.exchange_s * 1e3:.2f}",
-                f"{step.total_s * 1e3:.2f}",
-                us(found.setting.exchange_s(rows)) if found.setting.layout.ranks > 1 else "none",
-            )
-            for rows, step in found.launches.items()
-        ),
-    )
+    measured = any(step.measured_s for step in found.launches.values())
+    headers = ("rows", "reading ms", "kernels ms", *(["measured ms"] if measured else []))
+    rows = []
+    for number, step in found.launches.items():
+        times = [step.memory_s, step.launch_s, *([step.measured_s] if measured else [])]
+        times += [step.exchange_s, step.fixed_s, step.total_s]
+        each = us(found.setting.exchange_s(number)) if found.setting.layout.ranks > 1 else "none"
+        rows.append((str(number), *(f"{time_s * 1e3:.2f}" for time_s in times), each))
+    headers = (*headers, "all-reduces ms", "fixed ms", "all ms", "each all-reduce")
+    return Table("A launch by rows", headers, tuple(rows))
 
 
 def _chains(found: Estimate) -> Table:
