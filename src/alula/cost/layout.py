@@ -84,7 +84,7 @@ def check(shape: ModelShape, layout: Layout) -> None:
     """Refuse with a UsageError what cannot be divided, and say what can."""
     if (problem := _problem(shape, layout)) is None:
         return
-    possible = ", ".join(str(ranks) for ranks in possible_ranks(shape, layout))
+    possible = " or ".join(str(ranks) for ranks in possible_ranks(shape, layout))
     raise UsageError(
         f"{shape.name} cannot be spread over {layout.ranks} ranks in this layout",
         problem,

@@ -1,0 +1,102 @@
+"""Files of measurements: points, all-reduces and kernels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alula.cost.answer import Asked, answer
+from alula.cost.document import Document
+from alula.cost.measured import read_measured
+from alula.errors import UsageError
+from alula.machine.whatif import parse_what_if
+from priced import setting
+
+
+def _file(folder: Path, **data: Any) -> Path:
+    path = folder / "step.json"
+    path.write_text(json.dumps(data))
+    return path
+
+
+def _answer(path: Path) -> Document:
+    what_if = parse_what_if("8x-rtx-pro-6000", (), None, None)
+    return answer(Asked("kimi-k2.5", what_if, measured=path))
+
+
+def test_measured_allreduces_replace_the_table(tmp_path: Path) -> None:
+    path = _file(tmp_path, allreduces=[{"bytes": 14336, "us": 60}, {"bytes": 57344, "us": 60}])
+    assert _answer(path).data["plain"]["tok_s"] == pytest.approx(
+        setting(allreduce="60us").plain_tok_s()
+    )
+
+
+def test_measured_kernels_replace_their_component(tmp_path: Path) -> None:
+    kernels = [{"component": "routed experts", "rows": n, "us_per_layer": 100 * n} for n in (1, 4)]
+    launches = {
+        each["rows"]: each for each in _answer(_file(tmp_path, kernels=kernels)).data["launches"]
+    }
+    own = setting()
+    for rows in (1, 2, 4):
+        part = {each["name"]: each for each in launches[rows]["components"]}["routed experts"]
+        assert part["measured_ms"] == pytest.approx(own.shape.expert_layers * 0.1 * rows)
+        assert part["memory_ms"] == part["launch_ms"] == 0
+        assert launches[rows]["exchange_ms"] == pytest.approx(own.step(rows).exchange_s * 1e3)
+
+
+def test_points_calibrate_the_answer_and_the_residuals_are_told(tmp_path: Path) -> None:
+    true = setting(host_s=0.002)
+    points = [{"rows": rows, "step_ms": true.step(rows).total_s * 1.1e3} for rows in (1, 4, 16)]
+    document = _answer(_file(tmp_path, points=points))
+    assert document.blocks[-1].title == "Calibration"
+    assert document.data["plain"]["total_ms"] == pytest.approx(points[0]["step_ms"], rel=0.02)
+    assert any("Fitted to 3 points" in note for note in document.notes)
+
+
+def test_an_ambiguous_fit_names_what_would_decide(tmp_path: Path) -> None:
+    document = _answer(_file(tmp_path, points=[{"plain_tok_s": 60}]))
+    assert document.data["plain"]["tok_s"] == pytest.approx(60)
+    assert any("To separate the constants, measure" in note for note in document.notes)
+
+
+def test_more_than_the_nominal_bandwidth_is_told(tmp_path: Path) -> None:
+    own = setting()
+    points = [{"rows": n, "step_ms": own.step(n).total_s * 1e3 - s} for n, s in ((1, 1), (16, 8))]
+    assert any("nothing reaches" in note for note in _answer(_file(tmp_path, points=points)).notes)
+
+
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        ({}, "holds no measurement"),
+        ({"points": [{"rows": 1, "step_us": 11}]}, "step_us"),
+        ({"points": [{"rows": 1}]}, "no time"),
+        ({"points": [{"rows": 1, "step_ms": 1, "round_ms": 1}]}, "exactly one"),
+        ({"points": [{"draft": "chain:3", "step_ms": 1}]}, "round_ms"),
+        ({"points": [{"rows": 1, "step_ms": 0}]}, "step_ms"),
+        ({"points": [{"rows": 0, "step_ms": 1}]}, "rows"),
+        ({"points": [{"rows": 1, "step_ms": "11 ms"}]}, "step_ms"),
+        ({"points": 3}, "list of objects"),
+        ({"allreduces": [{"bytes": 1}]}, "us"),
+        ({"allreduces": [{"kib": 1, "us": 3}]}, "kib"),
+        ({"kernels": [{"component": "moe", "rows": 1, "us_per_layer": 1}]}, "routed experts"),
+        ({"step": []}, "holds no measurement"),
+    ],
+)
+def test_what_is_not_understood_is_refused(
+    tmp_path: Path, data: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(UsageError) as refusal:
+        read_measured(_file(tmp_path, **data)).points(setting())
+    error = refusal.value
+    assert named in f"{error.what} {error.why} {error.fix}"
+
+
+def test_no_json_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "step.json"
+    path.write_text("not json")
+    with pytest.raises(UsageError, match="cannot read"):
+        read_measured(path)
