@@ -51,7 +51,7 @@ def test_json_holds_everything_and_nothing_else(alula: Alula) -> None:
 def test_markdown_page_and_chart(alula: Alula, tmp_path: Path) -> None:
     page, chart = tmp_path / "it.html", tmp_path / "it.svg"
     done = alula(
-        "estimate", "qwen3-8b", "--gpu", "h100", "--markdown", "--html", page, "--svg", chart
+        "estimate", "qwen3-8b", "--machine", "1x-h100", "--markdown", "--html", page, "--svg", chart
     )
     assert done.out.startswith("**qwen3-8b on 1 × H100 SXM:")
     assert page.read_text().startswith("<!doctype html>")

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
 from alula.cost.allreduce import LinkAllReduce, TableAllReduce
-from alula.cost.described import described_machine
+from alula.cost.described import WhatIf, described_machine
 from alula.cost.machine import allreduce_named, devices, link_allreduce, tables
 from alula.cost.units import parse_time
 from alula.errors import UsageError
-from alula.machine.whatif import parse_what_if
 from priced import machine
 
 
 def _described(name: str | None, *gpus: str, links: str | None = None) -> tuple[str, int, str]:
-    found = described_machine(parse_what_if(name, gpus, None, links))
+    found = described_machine(WhatIf(name, gpus, None, links))
     return found.device.key, found.count, found.link
 
 
@@ -34,10 +35,10 @@ def test_the_devices_that_were_promised() -> None:
 
 def test_machines_as_they_are_spelled() -> None:
     assert _described("8x-rtx-pro-6000") == ("rtx-pro-6000", 8, "pcie5")
-    assert _described(None, "h200x4") == ("h200", 4, "nvlink4")
     assert _described(None, "10.0x8") == ("b200", 8, "nvlink5")
+    assert _described(None, "8.9", "8.9") == ("l40s", 2, "pcie4")
     assert _described("8x-rtx-5090", "12.0x4") == ("rtx-5090", 4, "pcie5")
-    assert _described("8x-h100", "a100") == ("a100", 8, "nvlink3")
+    assert _described("8x-h100", "8.0") == ("a100", 1, "nvlink3")
     assert _described("8x-h100", links="pcie") == ("h100", 8, "pcie5")
 
 
@@ -49,10 +50,11 @@ def test_machines_as_they_are_spelled() -> None:
         ("rtx-pro-6000", (), None, "8x-rtx-pro-6000"),
         ("0x-h100", (), None, "8x-rtx-pro-6000"),
         (None, ("12.0x8",), None, "rtx-5090"),
+        (None, ("h100",), None, "12.0x8"),
         (None, ("7.0x8",), None, "a100"),
-        (None, ("h100", "a100"), None, "one kind"),
+        (None, ("9.0", "8.0"), None, "one kind"),
         ("8x-rtx-pro-6000", (), "nvlink", "no NVLink"),
-        ("8x-rtx-pro-6000", (), "infiniband", "pcie4"),
+        ("8x-rtx-pro-6000", (), "infiniband", "pcie or nvlink"),
     ],
 )
 def test_what_is_unknown_is_refused_with_what_is_possible(
@@ -62,6 +64,35 @@ def test_what_is_unknown_is_refused_with_what_is_possible(
         _described(name, *gpus, links=links)
     error = refusal.value
     assert named in f"{error.what} {error.why} {error.fix}"
+
+
+def _report(folder: Path, *names: str, interconnect: str = "pcie") -> str:
+    gpus = [{"name": name, "capability": "12.0", "visible": True} for name in names]
+    gpus.append({"name": "NVIDIA A100-SXM4-80GB", "capability": "8.0", "visible": False})
+    path = folder / "report.json"
+    path.write_text(json.dumps({"machine": {"gpus": gpus, "interconnect": interconnect}}))
+    return str(path)
+
+
+def test_a_saved_report_is_a_machine(tmp_path: Path) -> None:
+    report = _report(tmp_path, *["NVIDIA RTX PRO 6000 Blackwell Workstation Edition"] * 4)
+    assert _described(report) == ("rtx-pro-6000", 4, "pcie5")
+
+
+def test_a_report_without_figures_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="GeForce RTX 3060"):
+        _described(_report(tmp_path, "NVIDIA GeForce RTX 3060"))
+    with pytest.raises(UsageError, match="one kind"):
+        _described(_report(tmp_path, "NVIDIA GeForce RTX 5090", "NVIDIA H200"))
+    (tmp_path / "other.json").write_text("[1]")
+    with pytest.raises(UsageError, match="not a report"):
+        _described(str(tmp_path / "other.json"))
+
+
+def test_a_driver_changes_nothing_but_must_be_one() -> None:
+    assert described_machine(WhatIf("8x-h100", driver="590.48.01")) == machine("8x-h100")
+    with pytest.raises(UsageError, match="--driver"):
+        described_machine(WhatIf("8x-h100", driver="latest"))
 
 
 def test_measured_tables_are_used_as_they_are() -> None:
@@ -76,7 +107,7 @@ def test_measured_tables_are_used_as_they_are() -> None:
 
 def test_a_machine_without_a_table_gets_the_least_of_its_link() -> None:
     assert isinstance(allreduce_named(machine("4x-h100"), 4, None), LinkAllReduce)
-    slower = described_machine(parse_what_if("8x-rtx-pro-6000", (), None, "pcie4"))
+    slower = described_machine(WhatIf("8x-h200", links="pcie"))
     assert tables(slower, 8) == {}
 
 

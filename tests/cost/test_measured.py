@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from alula.cost.answer import Asked, answer
+from alula.cost.described import WhatIf
 from alula.cost.document import Document
 from alula.cost.measured import read_measured
 from alula.errors import UsageError
-from alula.machine.whatif import parse_what_if
 from priced import setting
 
 
@@ -23,7 +23,7 @@ def _file(folder: Path, **data: Any) -> Path:
 
 
 def _answer(path: Path) -> Document:
-    what_if = parse_what_if("8x-rtx-pro-6000", (), None, None)
+    what_if = WhatIf("8x-rtx-pro-6000")
     return answer(Asked("kimi-k2.5", what_if, measured=path))
 
 

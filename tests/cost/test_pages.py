@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import pytest
 
 from alula.cost.answer import Asked, answer, answer_claims
+from alula.cost.described import WhatIf
 from alula.cost.document import Bar, Bars, Chart, Document, Mark, Segment, Table, ticks
 from alula.cost.pages import html, markdown
 from alula.cost.svg import bars_svg, chart_svg
-from alula.machine.whatif import parse_what_if
 
 CASE = Path(__file__).parents[2] / "docs/examples/claims-pcie8.toml"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -22,7 +22,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def document(request: pytest.FixtureRequest) -> Document:
     if request.param == "claims":
         return answer_claims(CASE)
-    what_if = parse_what_if("8x-rtx-pro-6000", (), None, None)
+    what_if = WhatIf("8x-rtx-pro-6000")
     return answer(Asked("kimi-k2.5", what_if, acceptance=(0.6, 0.5, 0.4)))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alula.cli import options
+from alula.cli import options, whatif_options
 from alula.cli.console import print_json
 from alula.errors import MachineError, UsageError
 
@@ -27,10 +27,10 @@ def estimate(
             metavar="MODEL",
         ),
     ] = None,
-    machine: options.Machine = None,
-    gpu: options.Gpu = None,
-    driver: options.Driver = None,
-    links: options.Links = None,
+    machine: whatif_options.Machine = None,
+    gpu: whatif_options.Gpus = None,
+    driver: whatif_options.Driver = None,
+    links: whatif_options.Links = None,
     tp: Annotated[
         int | None,
         typer.Option(
@@ -182,12 +182,12 @@ def estimate(
         if model is None:
             raise _no_model()
         from alula.cost.answer import Asked, answer
-        from alula.machine.whatif import parse_what_if
+        from alula.cost.described import WhatIf
 
         document = answer(
             Asked(
                 model=model,
-                what_if=parse_what_if(machine, gpu or (), driver, links),
+                what_if=WhatIf(machine, gpu or (), driver, links),
                 ranks=tp,
                 layout=layout,
                 weights=weights,

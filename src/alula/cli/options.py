@@ -142,32 +142,3 @@ MaxSequences = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", help="Write JSON to standard output, and nothing else.")
 ]
-
-_MACHINE = "The machine"
-
-Machine = Annotated[
-    str | None,
-    typer.Option(
-        help="Another machine than this: 8x-rtx-pro-6000.",
-        metavar="NAME",
-        rich_help_panel=_MACHINE,
-    ),
-]
-Gpu = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Its GPUs: 12.0x8, or rtx-pro-6000x8.", metavar="GPU", rich_help_panel=_MACHINE
-    ),
-]
-Driver = Annotated[
-    str | None,
-    typer.Option(help="Its driver: 590.48.01.", metavar="VERSION", rich_help_panel=_MACHINE),
-]
-Links = Annotated[
-    str | None,
-    typer.Option(
-        help="Its links: pcie or nvlink, or a generation such as pcie4.",
-        metavar="KIND",
-        rich_help_panel=_MACHINE,
-    ),
-]

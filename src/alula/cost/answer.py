@@ -7,7 +7,7 @@ from pathlib import Path
 
 from alula.cost.check import check_claims
 from alula.cost.claims import read_case
-from alula.cost.described import described_machine
+from alula.cost.described import WhatIf, described_machine
 from alula.cost.document import Document, Table
 from alula.cost.draft import (
     Acceptance,
@@ -35,7 +35,6 @@ from alula.cost.tell import tell
 from alula.cost.tell_check import tell_check
 from alula.cost.units import parse_time
 from alula.errors import UsageError
-from alula.machine.whatif import WhatIf, parse_what_if
 
 
 @dataclass(frozen=True)
@@ -78,16 +77,16 @@ def answer(asked: Asked) -> Document:
 def answer_claims(path: Path) -> Document:
     """Check a file of claims."""
     case = read_case(path)
-    machine = described_machine(parse_what_if(case.machine, (), None, None))
+    what_if = WhatIf(case.machine)
     host = None if case.assumed.host_ms is None else f"{case.assumed.host_ms}ms"
     asked = Asked(
         case.model,
-        parse_what_if(case.machine, (), None, None),
+        what_if,
         ranks=case.ranks,
         context=case.context,
         host=host,
     )
-    setting, _ = _setting(asked, machine)
+    setting, _ = _setting(asked, described_machine(what_if))
     return tell_check(check_claims(case, setting, known_drafter(setting.shape.name)))
 
 

@@ -1,82 +1,168 @@
-"""From the machine flags to a machine this floor can price."""
+"""From the machine options to a machine this floor can price.
+
+`--machine 8x-rtx-pro-6000` or a report saved by the doctor, overridden by `--gpu 12.0[x8]` and
+`--links pcie | nvlink`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
 
-from alula.cost.machine import Device, Machine, devices, links
+from alula.cost.machine import Device, Machine, devices
 from alula.errors import UsageError
-from alula.machine.whatif import Gpus, WhatIf
+
+_MACHINE = re.compile(r"([1-9]\d{0,3})x-([a-z0-9-]+)")
+_GPU = re.compile(r"(\d{1,2}\.\d)(?:x([1-9]\d{0,3}))?")
+_DRIVER = re.compile(r"\d+(\.\d+){1,2}")
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The four options as they were given."""
+
+    machine: str | None = None
+    gpus: Sequence[str] = ()
+    driver: str | None = None
+    links: str | None = None
+
+
+class SeenGpu(NamedTuple):
+    """What a report says of one GPU: the driver's name for it, and its compute capability."""
+
+    name: str
+    capability: str
 
 
 def described_machine(what_if: WhatIf) -> Machine:
-    """The machine that the flags describe. Raises UsageError, naming what is possible."""
-    if what_if.report is not None:
-        raise UsageError(
-            f"--machine {what_if.report} cannot be priced yet",
-            "estimates do not read reports of a machine yet",
-            f"describe it: --machine 8x-{next(iter(devices()))}",
-        )
-    if len(what_if.gpus) > 1:
-        raise UsageError(
-            "estimates are for machines of one kind of GPU",
-            f"--gpu was given {len(what_if.gpus)} times",
-            "name the kind that the model runs on",
-        )
-    machine = _machine(what_if.machine, what_if.gpus[0] if what_if.gpus else None)
-    return machine if what_if.links is None else _with_links(machine, what_if.links)
-
-
-def _machine(named: Gpus | None, override: Gpus | None) -> Machine:
-    if named is None and override is None:
+    """The machine that the options describe. Raises UsageError, naming what is possible."""
+    base = None if what_if.machine is None else _named(what_if.machine)
+    machine = _overridden(base, what_if.gpus) if what_if.gpus else base
+    if machine is None:
         raise UsageError(
             "no machine was named",
             "an estimate is for a machine, which need not be this one",
-            f"name one: --machine COUNTx-DEVICE, with DEVICE one of {', '.join(devices())}",
+            f"name one: --machine COUNTx-GPU, with GPU one of {', '.join(devices())}",
         )
-    chosen = override or named
-    assert chosen is not None
-    base = None if named is None else _device(named, None)
-    device = _device(chosen, base)
-    count = chosen.count or (named.count if named is not None else None) or 1
-    return Machine(device, count, device.link)
+    if what_if.driver is not None and not _DRIVER.fullmatch(what_if.driver):
+        raise _refused("--driver", what_if.driver, "it is a version, as in 590.48.01")
+    return machine if what_if.links is None else _joined(machine, what_if.links)
 
 
-def _device(gpus: Gpus, base: Device | None) -> Device:
-    known = devices()
-    if gpus.kind in known:
-        return known[gpus.kind]
-    fitting = [device for device in known.values() if device.capability == gpus.kind]
-    if base in fitting:
-        assert base is not None
-        return base
+def seen_machine(gpus: Sequence[SeenGpu], interconnect: str) -> Machine:
+    """A machine as it was seen. Raises UsageError for none, mixed or unknown GPUs."""
+    kinds = set(gpus)
+    if len(kinds) != 1:
+        names = ", ".join(sorted(gpu.name or gpu.capability for gpu in kinds)) or "none"
+        raise UsageError(
+            "estimates are for machines of one kind of GPU",
+            f"this one has {names}",
+            "describe the part that the model runs on: --machine COUNTx-GPU",
+        )
+    device = _seen_device(gpus[0])
+    machine = Machine(device, len(gpus), device.link)
+    return _joined(machine, interconnect) if interconnect else machine
+
+
+def _seen_device(gpu: SeenGpu) -> Device:
+    for device in devices().values():
+        if gpu.name in device.reported:
+            return device
+    if gpu.name:
+        raise _no_figures(gpu.name)
+    return _of_capability(gpu.capability, None)
+
+
+def _named(text: str) -> Machine:
+    if found := _MACHINE.fullmatch(text.lower()):
+        known = devices()
+        if found[2] not in known:
+            raise _no_figures(found[2])
+        device = known[found[2]]
+        return Machine(device, int(found[1]), device.link)
+    if not Path(text).is_file():
+        raise _refused(
+            "--machine", text, "it is neither a file nor a count and a GPU, as in 8x-rtx-pro-6000"
+        )
+    return _reported(Path(text))
+
+
+def _reported(path: Path) -> Machine:
+    """The machine of a report saved by the doctor."""
+    try:
+        machine = json.loads(path.read_text("utf-8"))["machine"]
+        gpus = [
+            SeenGpu(str(gpu["name"]), str(gpu["capability"]))
+            for gpu in machine["gpus"]
+            if gpu.get("visible", True)
+        ]
+        interconnect = str(machine.get("interconnect", ""))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"--machine {path} is not a report",
+            f"{type(error).__name__}: {error}",
+            "save one with alula doctor --json > report.json",
+        ) from error
+    return seen_machine(gpus, interconnect)
+
+
+def _overridden(base: Machine | None, written: Sequence[str]) -> Machine:
+    found = [_GPU.fullmatch(text.strip()) for text in written]
+    for text, match in zip(written, found, strict=True):
+        if match is None:
+            raise _refused(
+                "--gpu", text, "it is a compute capability, and a count behind an x, as in 12.0x8"
+            )
+    capabilities = {match[1] for match in found if match}
+    if len(capabilities) > 1:
+        raise UsageError(
+            "estimates are for machines of one kind of GPU",
+            f"--gpu names {', '.join(sorted(capabilities))}",
+            "name the kind that the model runs on",
+        )
+    device = _of_capability(capabilities.pop(), base)
+    return Machine(device, sum(int(match[2] or 1) for match in found if match), device.link)
+
+
+def _of_capability(capability: str, base: Machine | None) -> Device:
+    if base is not None and base.device.capability == capability:
+        return base.device
+    fitting = [device for device in devices().values() if device.capability == capability]
     if len(fitting) == 1:
         return fitting[0]
-    if fitting:
-        names = " and ".join(device.key for device in fitting)
-        raise UsageError(
-            f"--gpu {gpus.kind} does not say which GPU",
-            f"{names} have this compute capability",
-            f"name one: --gpu {fitting[0].key}x8",
-        )
+    if not fitting:
+        raise _no_figures(f"of compute capability {capability}")
     raise UsageError(
-        f"unknown GPU {gpus.kind!r}",
-        "its bandwidth is not on record",
-        f"name one of {', '.join(known)}",
+        f"compute capability {capability} does not say which GPU",
+        f"{' and '.join(device.key for device in fitting)} have it",
+        f"name one as well: --machine 8x-{fitting[0].key}",
     )
 
 
-def _with_links(machine: Machine, asked: str) -> Machine:
-    """`pcie` and `nvlink` mean the generation of the device, if it has such a link."""
+def _joined(machine: Machine, links: str) -> Machine:
+    """`pcie` and `nvlink` mean the generation that the device has."""
     own = machine.device.link
-    if asked == own or (asked in ("pcie", "nvlink") and own.startswith(asked)):
-        return machine
-    if asked == "pcie":
-        return replace(machine, link="pcie5" if machine.device.capability >= "9" else "pcie4")
-    if asked in links():
-        return replace(machine, link=asked)
-    if asked == "nvlink":
-        why = f"a {machine.device.name} has no NVLink"
-    else:
-        why = f"links on record are pcie, nvlink, {', '.join(links())}"
-    raise UsageError(f"--links {asked!r} cannot be used", why, "name another link")
+    if links not in ("pcie", "nvlink"):
+        raise _refused("--links", links, "GPUs are joined by pcie or nvlink")
+    if own.startswith(links):
+        return replace(machine, link=own)
+    if links == "nvlink":
+        raise _refused("--links", links, f"a {machine.device.name} has no NVLink")
+    gen5 = float(machine.device.capability) >= 9.0
+    return replace(machine, link="pcie5" if gen5 else "pcie4")
+
+
+def _no_figures(what: str) -> UsageError:
+    return UsageError(
+        f"no GPU {what!r} can be priced",
+        "its bandwidth is not on record",
+        f"name one of {', '.join(devices())}",
+    )
+
+
+def _refused(flag: str, text: str, why: str) -> UsageError:
+    return UsageError(f"{flag} {text!r} is not understood", why, "see alula estimate --help")

@@ -20,6 +20,8 @@ class Device:
 
     key: str
     name: str
+    reported: tuple[str, ...]
+    """What the driver calls it."""
     capability: str
     memory_bytes: float
     bandwidth_bytes_s: float
@@ -74,6 +76,7 @@ def devices() -> dict[str, Device]:
         key: Device(
             key=key,
             name=entry["name"],
+            reported=tuple(entry["reported"]),
             capability=entry["capability"],
             memory_bytes=entry["memory_gb"] * 1e9,
             bandwidth_bytes_s=entry["bandwidth_gb_s"] * 1e9,

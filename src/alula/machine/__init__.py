@@ -1,1 +1,0 @@
-"""The machine and its software: GPUs, links, driver, toolkits, packages and their binaries."""
