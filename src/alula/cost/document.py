@@ -56,9 +56,9 @@ class Table:
     """Whether the cells hold sentences."""
 
     def is_numeric(self, column: int) -> bool:
-        """Whether all cells of a column are figures, which are compared by their ends."""
+        """Whether most cells of a column are figures, which are compared by their ends."""
         cells = [row[column] for row in self.rows if row[column]]
-        return bool(cells) and all(cell[0].isdigit() or cell[0] in "+-" for cell in cells)
+        return 2 * sum(cell[0].isdigit() or cell[0] in "+-" for cell in cells) > len(cells)
 
 
 class Mark(NamedTuple):

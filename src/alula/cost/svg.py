@@ -59,7 +59,7 @@ def chart_svg(chart: Chart) -> str:
         parts.append(f'<line x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}" {stroke}/>')
         name = f"{speed:.0f} tok/s" + (", plain" if own else "")
         parts.append(_text(x1 + 4, y1 + (4 if end_ms == chart.most_ms else -6), name, "start"))
-    for mark in chart.marks:
+    for number, mark in enumerate(chart.marks):
         x, y = _at(chart, mark.round_ms, mark.tau)
         pays = mark.tau >= chart.plain_tok_s * mark.round_ms * 1e-3
         colour = "#1b6ca8" if pays else "#555555"
@@ -68,7 +68,8 @@ def chart_svg(chart: Chart) -> str:
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{colour}">'
             f"<title>{escape(shown)}</title></circle>"
         )
-        parts.append(_text(x + 7, y - 6, mark.label, "start"))
+        # In turn above and below, for neighbours' labels to keep apart.
+        parts.append(_text(x + 7, y + (17 if number % 2 else -6), mark.label, "start"))
     return _picture(_HEIGHT, parts, chart.title)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from alula.cost.document import Bar, Bars, Chart, Document, Mark, Segment, Table
-from alula.cost.draft import from_tau
+from alula.cost.draft import Acceptance, from_tau
 from alula.cost.estimate import Estimate
 from alula.cost.facts import as_data, exchanges, read_bytes
-from alula.cost.round import Round
+from alula.cost.round import Round, best_choice, chains
 from alula.cost.step import Step
 from alula.cost.units import count, ms, size, us
 from alula.errors import UsageError
+
+_SHORT = 1024
+_SHARES = (0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 def tell(found: Estimate, notes: tuple[str, ...] = ()) -> Document:
@@ -33,7 +36,7 @@ def tell(found: Estimate, notes: tuple[str, ...] = ()) -> Document:
 def verdict(found: Estimate) -> str:
     """One sentence: does speculation pay?"""
     plain = found.plain_tok_s
-    where = f"{found.setting.shape.name} on {found.machine.title}"
+    where = f"{found.setting.shape.name} on {_where(found)}"
     draft, needed, tau = found.question.draft.name, found.break_even, found.tau
     if not found.fits:
         needs = size(found.weights_bytes + found.kv_bytes)
@@ -54,6 +57,18 @@ def verdict(found: Estimate) -> str:
         f"{where}: {draft} {pays}: it needs τ {needed:.2f} and gets {tau:.2f}, "
         f"{speed:.1f} tok/s against {plain:.1f} plain{best}."
     )
+
+
+def _where(found: Estimate) -> str:
+    """The machine, and what differs from one short sequence on all of it."""
+    setting, machine = found.setting, found.machine
+    ranks = setting.layout.ranks
+    parts = [machine.title if ranks == machine.count else f"{ranks} of {machine.title}"]
+    if setting.batch > 1:
+        parts.append(f"batch {setting.batch}")
+    if setting.context > _SHORT:
+        parts.append(f"context {setting.context:,}")
+    return ", ".join(parts)
 
 
 def _public(found: Estimate) -> str:
@@ -133,35 +148,37 @@ def _launches(found: Estimate) -> Table:
 
 
 def _chains(found: Estimate) -> Table:
-    acceptance = found.question.acceptance
-    shares = (0.5, 0.6, 0.7, 0.8, 0.9)
+    """Each draft, and the best chain of any length."""
+    known = found.question.acceptance is not None
     headers = ["draft", "verify ms", "round ms", "break-even τ", "acceptance needed"]
-    if acceptance is None:
-        headers += [f"tok/s at {share:g}" for share in shares]
-    else:
-        headers += ["τ", "tok/s"]
+    headers += ["τ", "tok/s"] if known else [f"tok/s at {share:g}" for share in _SHARES]
     asked = [] if any(r.draft == found.asked.draft for r in found.rounds) else [found.asked]
     rows = []
     for whole in (*asked, *found.rounds):
         needed = whole.total_s / found.plain.total_s
-        cells = [
-            whole.draft.name,
-            f"{whole.verify.total_s * 1e3:.1f}",
-            f"{whole.total_s * 1e3:.1f}",
-            f"{needed:.2f}",
-            _needed_acceptance(whole, needed),
-        ]
-        rows.append((*cells, *_speeds(found, whole, shares)))
-    return Table("Drafts", tuple(headers), tuple(rows))
+        cells = [f"{whole.verify.total_s * 1e3:.1f}", f"{whole.total_s * 1e3:.1f}"]
+        cells += [f"{needed:.2f}", _needed_acceptance(whole, needed)]
+        rows.append((whole.draft.name, *cells, *_speeds(found, whole)))
+    rows.append(("best", *[""] * 4, *_best(found)))
+    return Table("Drafts, by the acceptance of each draft token", tuple(headers), tuple(rows))
 
 
-def _speeds(found: Estimate, whole: Round, shares: tuple[float, ...]) -> list[str]:
-    acceptance, batch = found.question.acceptance, found.setting.batch
-    if acceptance is not None:
-        tau = acceptance.tau(whole.draft.depth)
+def _speeds(found: Estimate, whole: Round) -> list[str]:
+    """Tokens a second of one draft; with its τ where acceptance is known."""
+    batch, depth = found.setting.batch, whole.draft.depth
+    if found.question.acceptance is not None:
+        tau = found.question.acceptance.tau(depth)
         return [f"{tau:.2f}", f"{batch * tau / whole.total_s:.1f}"]
-    taus = [sum(share**n for n in range(whole.draft.depth + 1)) for share in shares]
+    taus = [Acceptance((share,), "").tau(depth) for share in _SHARES]
     return [f"{batch * tau / whole.total_s:.0f}" for tau in taus]
+
+
+def _best(found: Estimate) -> list[str]:
+    """The fastest chain, or plain decoding."""
+    if found.question.acceptance is not None:
+        return [found.best.name, f"{found.best.tok_s:.1f}"]
+    choices = (best_choice(found.setting, Acceptance((s,), ""), chains()) for s in _SHARES)
+    return [choice.name for choice in choices]
 
 
 def _needed_acceptance(whole: Round, needed: float) -> str:
