@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -65,6 +66,25 @@ def test_the_case(alula: Alula) -> None:
     text = " ".join(done.out.split())
     for figure in ("at most 64 µs", "at most 3 rows", "16 rows", "74 tok/s", "180 tok/s", "1.79"):
         assert figure in text
+
+
+def _told() -> list[tuple[str, str]]:
+    """Commands of the documentation and the verdicts quoted below them."""
+    text = (Path(__file__).parents[2] / "docs/estimate.md").read_text("utf-8")
+    found = re.findall(r"\n    alula (estimate .*)\n\n((?:> .*\n)+)", text)
+    return [(command, " ".join(quote.replace("> ", "").split())) for command, quote in found]
+
+
+@pytest.mark.parametrize(("command", "verdict"), _told())
+def test_the_documentation_quotes_what_is_printed(
+    alula: Alula, monkeypatch: pytest.MonkeyPatch, command: str, verdict: str
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    assert alula(*command.split()).out.splitlines()[0] == verdict
+
+
+def test_the_documentation_quotes_all_three_questions() -> None:
+    assert len(_told()) == 3
 
 
 @pytest.mark.parametrize(
