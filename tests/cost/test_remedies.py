@@ -8,24 +8,22 @@ import pytest
 
 from alula.cost.allreduce import AllReduce
 from alula.cost.draft import Acceptance, chain
-from alula.cost.machine import link_allreduce, opens, tables
+from alula.cost.machine import link_allreduce, remedy_tables
 from alula.cost.remedies import fewer_rows, remedies, worth
-from alula.cost.round import Setting, best_choice, chains
+from alula.cost.round import best_choice, chains
 from priced import machine, setting
 
 
-def _others(own: Setting) -> dict[str, tuple[AllReduce, str]]:
+def _others() -> dict[str, tuple[AllReduce, str]]:
     where = machine()
-    found: dict[str, tuple[AllReduce, str]] = {
-        name: (table, opens(name)) for name, table in tables(where, 8).items()
-    }
-    return found | {"least": (link_allreduce(where, 8), "a kernel")}
+    least = (link_allreduce(where, 8), "a kernel")
+    return {**remedy_tables(where, 8), "least": least}
 
 
 def test_worth_is_the_difference_of_two_bests() -> None:
     own, acceptance, draft = setting(host_s=0.004), Acceptance((0.6,), ""), chain(3)
     now = best_choice(own, acceptance, [draft, *chains()])
-    for remedy in remedies(own, _others(own)):
+    for remedy in remedies(own, _others()):
         found = worth(remedy, now, draft, acceptance)
         everything = [remedy.setting.plain_tok_s()]
         everything += [

@@ -41,7 +41,8 @@ class Check:
     def verdict(self) -> str:
         """In one sentence."""
         if not self.excluded:
-            found = "No claim excludes another"
+            room = [found.says for found in self.findings if found.name.startswith("room")]
+            found = ", but ".join(["No claim excludes another", *room[:1]])
         else:
             found = f"The claims exclude each other: {self.excluded[0].says}"
         return f"{found}. {self.decides}" if self.decides else f"{found}."

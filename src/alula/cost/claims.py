@@ -29,7 +29,7 @@ class Claims:
     allreduce_us: float | None = None
     """Each of them."""
     communication_share: float | None = None
-    """Of the time of a verification, from 0 to 1."""
+    """Of the time of a verification, between 0 and 1."""
     attempts_failed: int | None = None
     measured_pass: Literal["plain", "verify", "unknown"] = "unknown"
     """`pass` in the file: the pass in which the all-reduces were timed."""
@@ -97,8 +97,8 @@ def _claims(table: Mapping[str, Any]) -> Claims:
     if measured not in _PASSES:
         raise _wrong("pass", measured, f"one of {', '.join(_PASSES)}")
     share = _number(table, "communication_share")
-    if share is not None and share > 1:
-        raise _wrong("communication_share", share, "a share from 0 to 1")
+    if share is not None and share >= 1:
+        raise _wrong("communication_share", share, "a share between 0 and 1")
     numbers = {key: _number(table, key) for key in _NUMBERS}
     counts = {key: _count(table, key) for key in _COUNTS}
     if not any(value is not None for value in (numbers | counts).values()):

@@ -22,7 +22,7 @@ def number_of_allreduces(claims: Claims, setting: Setting) -> Iterator[Finding]:
     yield Finding(
         "number of all-reduces",
         "one after attention and one after the MLP of each layer",
-        f"{layers} layers × 2 = {own}",
+        f"{layers} layers × 2 = {own}" if own == 2 * layers else f"{own} in {layers} layers",
         "compatible" if agree else "differs",
         f"{claims.allreduces} is what this layout needs, beside the embedding's and the logits'"
         if agree
@@ -115,14 +115,19 @@ def room_for_rows(claims: Claims, setting: Setting) -> Iterator[Finding]:
     for name, spent_ms in spent:
         left_ms = claims.verify_ms - spent_ms
         most, fewer = (rows_within(ideal(setting, s), left_ms * 1e-3) for s in (1.0, share))
+        around = ", ".join(
+            f"{rows} rows {ideal(setting).step(rows).total_s * 1e3:.1f} ms"
+            for rows in (most, most + 1)
+            if rows
+        )
+        fit = f"at most {most} rows fit, {fewer} at {share:.0%} of the bandwidth"
         yield Finding(
             f"room for rows beside {name}",
             f"{name} belong to a verification; no latency of kernels at all",
-            f"{claims.verify_ms:g} − {spent_ms:.1f} = {left_ms:.1f} ms; reading for {most} rows "
-            f"takes {ideal(setting).step(most).total_s * 1e3:.1f} ms at full bandwidth, for "
-            f"{most + 1} {ideal(setting).step(most + 1).total_s * 1e3:.1f} ms",
+            f"{claims.verify_ms:g} − {spent_ms:.1f} = {left_ms:.1f} ms; reading takes, at full "
+            f"bandwidth: {around}",
             "implied" if most else "excluded",
-            f"at most {most} rows fit, {fewer} at {share:.0%} of the bandwidth",
+            fit if most else f"beside {name} not even one row fits into {claims.verify_ms:g} ms",
             {"left_ms": left_ms, "rows_full_bandwidth": most, "rows": fewer},
         )
 
@@ -146,7 +151,7 @@ def slower_attempt(attempt: Attempt, claims: Claims, setting: Setting) -> Iterat
         f"(1/{attempt.plain_tok_s:g} − 1/{claims.plain_tok_s:g}) / {number} = "
         f"{more_s * 1e6:.0f} µs more for each; {size:,} B to {peers} peers at "
         f"{setting.speed.link_bytes_s / 1e9:g} GB/s take {wire_s * 1e6:.1f} µs",
-        "excluded" if more_s > _TIMES_TOO_MUCH * wire_s else "compatible",
+        "implied",
         f"contention would have to be {more_s / wire_s:.0f} × to explain it: look for peer access "
         "through system memory instead"
         if more_s > _TIMES_TOO_MUCH * wire_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from alula.cost.allreduce import AllReduce, FlatAllReduce, TableAllReduce
+from alula.cost.allreduce import AllReduce, FlatAllReduce
 from alula.cost.draft import Acceptance, Draft, chain
 from alula.cost.layout import weights_per_gpu
 from alula.cost.machine import (
@@ -12,8 +12,7 @@ from alula.cost.machine import (
     Machine,
     known_drafter,
     link_allreduce,
-    opens,
-    tables,
+    remedy_tables,
 )
 from alula.cost.remedies import (
     Worth,
@@ -102,10 +101,8 @@ def estimate(machine: Machine, setting: Setting, question: Question) -> Estimate
     """Answer everything about one setting."""
     draft, acceptance = question.draft, question.acceptance
     best = best_choice(setting, acceptance, [draft, *chains()])
-    others: dict[str, tuple[AllReduce, str]] = {
-        name: (table, opens(name)) for name, table in _others(machine, setting).items()
-    }
     ranks = setting.layout.ranks
+    others: dict[str, tuple[AllReduce, str]] = {**remedy_tables(machine, ranks)}
     if ranks > 1:
         others["least"] = (link_allreduce(machine, ranks), "a kernel at the limit of the link")
     return Estimate(
@@ -124,14 +121,6 @@ def estimate(machine: Machine, setting: Setting, question: Question) -> Estimate
         bounds=_bounds(setting, question),
         public=known_drafter(setting.shape.name),
     )
-
-
-def _others(machine: Machine, setting: Setting) -> dict[str, TableAllReduce]:
-    return {
-        name: table
-        for name, table in tables(machine, setting.layout.ranks).items()
-        if "untuned" not in name
-    }
 
 
 def _bounds(setting: Setting, question: Question) -> tuple[Bound, ...]:

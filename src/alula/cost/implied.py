@@ -11,7 +11,7 @@ from alula.cost.finding import EXTRA_MS, Finding
 from alula.cost.machine import KnownDrafter
 from alula.cost.remedies import with_allreduce
 from alula.cost.round import Setting
-from alula.cost.rows import exchanges, rows_taking
+from alula.cost.rows import exchanges, rows_explaining, rows_taking
 
 _ROWS = (4, 8, 16, 20)
 _FLAT_S = 60e-6
@@ -59,14 +59,17 @@ def rows_of_verification(claims: Claims, setting: Setting) -> Iterator[Finding]:
     for own, name in ((setting, setting.speed.allreduce.name), (flat, "60 µs flat")):
         rows = rows_taking(own, wanted_s)
         step = own.step(rows)
+        explained = rows_explaining(own, wanted_s) is not None
         yield Finding(
             f"rows that take {claims.verify_ms:g} ms, all-reduces {name}",
             f"an ordinary engine with all-reduces as in {name}",
             f"{rows} rows: reading {step.memory_s * 1e3:.1f} + kernels {step.launch_s * 1e3:.1f} + "
             f"all-reduces {step.exchange_s * 1e3:.1f} + fixed {step.fixed_s * 1e3:.2f} = "
             f"{step.total_s * 1e3:.1f} ms",
-            "implied",
-            f"{rows} rows; all-reduces are {step.exchange_s / step.total_s:.0%} of it",
+            "implied" if explained else "excluded",
+            f"{rows} rows; all-reduces are {step.exchange_s / step.total_s:.0%} of it"
+            if explained
+            else f"no number of rows takes {claims.verify_ms:g} ms with all-reduces {name}",
             {"rows": rows, "verify_ms": step.total_s * 1e3},
         )
     if (number := exchanges(setting)) > 0:
@@ -106,9 +109,9 @@ def bounds(case: Case, setting: Setting) -> Iterator[Finding]:
     claims = case.claims
     if claims.speculative_tok_s is None or claims.verify_ms is None:
         return
-    rows = rows_taking(setting, claims.verify_ms * 1e-3)
+    rows = rows_explaining(setting, claims.verify_ms * 1e-3)
     steps = case.assumed.draft_steps
-    if rows > 1 and steps is not None:
+    if rows is not None and steps is not None and rows > steps:
         draft = Draft(steps, max(1, -(-(rows - 1) // steps)), rows - 1)
         now, free = setting, with_allreduce(setting, FlatAllReduce(0.0, "free"))
         tau = claims.speculative_tok_s * now.round(draft).total_s

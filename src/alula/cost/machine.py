@@ -131,9 +131,13 @@ def tables(machine: Machine, ranks: int) -> dict[str, TableAllReduce]:
     return {name: _table(name, entry) for _, name, entry in sorted(found, key=lambda f: f[0])}
 
 
-def opens(table: str) -> str:
-    """What having an all-reduce as in that table takes."""
-    return str(_data("allreduce")[table]["opens"])
+def remedy_tables(machine: Machine, ranks: int) -> dict[str, tuple[TableAllReduce, str]]:
+    """Measured all-reduces that one may wish for, with what having them takes."""
+    return {
+        name: (table, _data("allreduce")[name]["opens"])
+        for name, table in tables(machine, ranks).items()
+        if not _data("allreduce")[name].get("broken", False)
+    }
 
 
 def _table(name: str, entry: dict[str, Any]) -> TableAllReduce:

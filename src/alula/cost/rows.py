@@ -9,6 +9,7 @@ from alula.cost.round import Setting
 from alula.cost.work import step_work
 
 _MOST_ROWS = 256
+_ALIKE = 0.1
 
 
 def exchanges(setting: Setting) -> int:
@@ -30,6 +31,13 @@ def rows_within(setting: Setting, budget_s: float) -> int:
     while rows < _MOST_ROWS and setting.step(rows + 1).total_s <= budget_s:
         rows += 1
     return rows
+
+
+def rows_explaining(setting: Setting, wanted_s: float) -> int | None:
+    """The rows whose launch takes about that long; None where none up to 256 do."""
+    rows = rows_taking(setting, wanted_s)
+    apart = abs(setting.step(rows).total_s / wanted_s - 1)
+    return rows if apart < _ALIKE else None
 
 
 def rows_taking(setting: Setting, wanted_s: float) -> int:

@@ -8,7 +8,7 @@ from alula.cost.allreduce import FlatAllReduce
 from alula.cost.claims import Claims
 from alula.cost.remedies import with_allreduce
 from alula.cost.round import Setting
-from alula.cost.rows import ideal, rows_taking
+from alula.cost.rows import ideal, rows_explaining, rows_taking
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ def stories(claims: Claims, setting: Setting) -> tuple[Story, ...]:
         slow = FlatAllReduce(claims.allreduce_us * 1e-6, "as claimed")
         name = f"all-reduces of {claims.allreduce_us:g} µs dominate"
         told.append(_story(name, with_allreduce(ideal(setting), slow), wanted_s))
-    told.append(_story("the weights of many rows dominate", setting, wanted_s))
+    if rows_explaining(setting, wanted_s) is not None:
+        told.append(_story("the weights of many rows dominate", setting, wanted_s))
     return tuple(told)
 
 

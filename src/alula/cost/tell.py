@@ -117,7 +117,6 @@ def _bars(found: Estimate) -> Bars:
 
 def _model(found: Estimate) -> Table:
     shape, layout = found.setting.shape, found.setting.layout
-    works = exchanges(found)
     rows = [
         ("parameters", f"{count(shape.parameters)}, {count(shape.active_parameters)} active"),
         ("weights on each GPU", size(found.weights_bytes)),
@@ -128,9 +127,8 @@ def _model(found: Estimate) -> Table:
         ),
         ("read by a plain step, each GPU", size(read_bytes(found))),
     ]
-    rows += [
-        (f"{kind}s in a launch", f"{number} of rows × {each:,} B") for kind, number, each in works
-    ]
+    for kind, number, each in exchanges(found):
+        rows.append((f"{kind}s in a launch", f"{number} of rows × {each:,} B"))
     return Table("The model", ("", ""), tuple(rows), wordy=True)
 
 
@@ -211,16 +209,7 @@ def _chart(found: Estimate) -> Chart:
 
 
 def _remedies(found: Estimate) -> Table:
-    rows = [
-        (
-            f"fewer rows than {found.question.draft.name}",
-            f"{found.plain_tok_s:.1f}",
-            "",
-            found.best.name,
-            f"{found.fewer_rows_tok_s:+.1f}",
-            "a setting",
-        )
-    ]
+    rows = [] if found.question.acceptance is None else [_fewer_rows(found)]
     rows += [
         (
             worth.remedy.name,
@@ -238,6 +227,13 @@ def _remedies(found: Estimate) -> Table:
     return Table(
         title, ("", "plain tok/s", "break-even τ", "best", "worth tok/s", "takes"), tuple(rows)
     )
+
+
+def _fewer_rows(found: Estimate) -> tuple[str, ...]:
+    asked = found.question.draft.name
+    best = f"{found.best.name} {found.best.tok_s:.1f}"
+    plain, gain = f"{found.plain_tok_s:.1f}", f"{found.fewer_rows_tok_s:+.1f}"
+    return (f"the best chain, not {asked}", plain, "", best, gain, "a setting")
 
 
 def _notes(found: Estimate) -> list[str]:
