@@ -9,8 +9,9 @@ import pytest
 
 from alula.cost.calibrate import fit
 from alula.cost.draft import chain
+from alula.cost.formats import FORMATS
 from alula.cost.measured import read_measured
-from alula.cost.shape import FORMATS, Component
+from alula.cost.shape import Component
 from priced import setting
 
 GPT_FAST = Path(__file__).parents[2] / "docs/examples/measured-gpt-fast-a100.json"

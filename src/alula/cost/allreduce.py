@@ -33,9 +33,9 @@ class FlatAllReduce(AllReduce):
     name: str = "flat"
     source: str = "given"
 
-    def seconds(self, size_bytes: float) -> float:  # noqa: ARG002
-        """The given time."""
-        return self.each_s
+    def seconds(self, size_bytes: float) -> float:
+        """The given time; nothing for no payload."""
+        return self.each_s if size_bytes > 0 else 0.0
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from alula.cost.draft import (
 )
 from alula.cost.drafter import usual_drafter
 from alula.cost.estimate import Question, estimate
+from alula.cost.formats import format_named
 from alula.cost.layout import check, layout_named
 from alula.cost.machine import (
     HostTime,
@@ -30,7 +31,6 @@ from alula.cost.machine import (
 )
 from alula.cost.models import find_model
 from alula.cost.round import Setting
-from alula.cost.shape import format_named
 from alula.cost.tell import tell
 from alula.cost.tell_check import tell_check
 from alula.cost.units import parse_time
@@ -67,8 +67,8 @@ def answer(asked: Asked) -> Document:
     setting, notes = _setting(asked, machine)
     extra: tuple[Table, ...] = ()
     if asked.measured is not None:
-        setting, table, told = _calibrated(setting, asked.measured)
-        extra, notes = (table,) if table else (), (*notes, *told)
+        setting, extra, told = _calibrated(setting, asked.measured)
+        notes = (*notes, *told)
     found = estimate(machine, setting, Question(draft, acceptance, asked.rows))
     document = tell(found, notes)
     return replace(document, blocks=(*document.blocks, *extra))
@@ -152,43 +152,23 @@ def _acceptance(asked: Asked, draft: Draft) -> Acceptance | None:
     return None if asked.tau is None else from_tau(asked.tau, draft)
 
 
-def _calibrated(setting: Setting, path: Path) -> tuple[Setting, Table | None, tuple[str, ...]]:
+def _calibrated(setting: Setting, path: Path) -> tuple[Setting, tuple[Table, ...], tuple[str, ...]]:
     """The setting with what was measured in place of what was assumed."""
+    # Fitting needs numpy, which takes its time to import.
+    from alula.cost.calibrate import fit
     from alula.cost.measured import read_measured
+    from alula.cost.tell_fit import fit_notes, fit_table
 
     measured = read_measured(path)
-    if measured.allreduce is not None:
-        setting = setting.with_speed(replace(setting.speed, allreduce=measured.allreduce))
-    setting = setting.with_speed(replace(setting.speed, kernels=measured.kernels))
+    allreduce = measured.allreduce or setting.speed.allreduce
+    setting = setting.with_speed(
+        replace(setting.speed, allreduce=allreduce, kernels=measured.kernels)
+    )
     points = measured.points(setting)
     if not points:
-        return setting, None, (f"As measured, {path.name}: all-reduces or kernels.",)
-    from alula.cost.calibrate import fit
-
+        return setting, (), (f"Used as they were measured: {path.name}.",)
     found = fit(points)
     own = replace(setting.speed, constants=found.constants(setting.speed.constants))
     host_s = found.host_s if any(point.draft for point in points) else setting.host_s
-    table = Table(
-        "Calibration",
-        ("measured point", "measured ms", "fitted ms", "off", "left out ms", "off"),
-        tuple(
-            (
-                point.name,
-                f"{point.measured_s * 1e3:.2f}",
-                f"{fitted_s * 1e3:.2f}",
-                f"{fitted_s / point.measured_s - 1:+.1%}",
-                "" if left_s is None else f"{left_s * 1e3:.2f}",
-                "" if left_s is None else f"{left_s / point.measured_s - 1:+.1%}",
-            )
-            for point, fitted_s, left_s in found.residuals
-        ),
-    )
-    notes = [f"Fitted to {len(points)} points of {path.name}: {', '.join(found.fitted)}."]
-    if found.bandwidth_share > 1:
-        notes.append(
-            f"The fit needs {found.bandwidth_share:.0%} of the nominal bandwidth, which nothing "
-            "reaches: a point is wrong, or weights came from a cache."
-        )
-    if found.decides is not None:
-        notes.append(f"To separate the constants, {found.decides}.")
-    return replace(setting, speed=own, host_s=host_s), table, tuple(notes)
+    calibrated = replace(setting, speed=own, host_s=host_s)
+    return calibrated, (fit_table(found),), fit_notes(found, path.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from alula.cost.shape import BF16, FORMATS, Format, Formats
+from alula.cost.formats import BF16, FORMATS, Format, Formats
 from alula.errors import ModelError
 from alula.shapes.fields import Fields
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from alula.cost.allreduce import AllReduce, FlatAllReduce
 from alula.cost.draft import Acceptance, Draft
+from alula.cost.formats import FORMATS
 from alula.cost.layout import Layout, check
 from alula.cost.round import Choice, Setting, best_choice, chains
-from alula.cost.shape import FORMATS
 from alula.cost.step import Speed
 from alula.errors import UsageError
 

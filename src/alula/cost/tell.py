@@ -9,9 +9,9 @@ from alula.cost.facts import as_data, exchanges, read_bytes
 from alula.cost.round import Round, best_choice, chains
 from alula.cost.step import Step
 from alula.cost.units import count, ms, size, us
+from alula.cost.verdict import verdict
 from alula.errors import UsageError
 
-_SHORT = 1024
 _SHARES = (0.5, 0.6, 0.7, 0.8, 0.9)
 
 
@@ -31,54 +31,6 @@ def tell(found: Estimate, notes: tuple[str, ...] = ()) -> Document:
         ),
     )
     return Document(verdict(found), blocks, (*_notes(found), *notes), as_data(found))
-
-
-def verdict(found: Estimate) -> str:
-    """One sentence: does speculation pay?"""
-    plain = found.plain_tok_s
-    where = f"{found.setting.shape.name} on {_where(found)}"
-    draft, needed, tau = found.question.draft.name, found.break_even, found.tau
-    if not found.fits:
-        needs = size(found.weights_bytes + found.kv_bytes)
-        return (
-            f"{where}: it does not fit, {needs} of weights and keys for each GPU's "
-            f"{size(found.machine.device.memory_bytes)}; if it did, {plain:.1f} tok/s plain."
-        )
-    if tau is None:
-        return f"{where}: {plain:.1f} tok/s plain; {draft} pays from τ {needed:.2f}{_public(found)}"
-    speed = found.setting.speculative_tok_s(found.question.draft, tau)
-    pays = "pays" if tau >= needed else "does not pay"
-    best = ""
-    if found.best.name != draft and found.best.draft is not None:
-        best = f"; the best is {found.best.name} at {found.best.tok_s:.1f}"
-    elif found.best.name == "plain":
-        best = "; no chain does"
-    return (
-        f"{where}: {draft} {pays}: it needs τ {needed:.2f} and gets {tau:.2f}, "
-        f"{speed:.1f} tok/s against {plain:.1f} plain{best}."
-    )
-
-
-def _where(found: Estimate) -> str:
-    """The machine, and what differs from one short sequence on all of it."""
-    setting, machine = found.setting, found.machine
-    ranks = setting.layout.ranks
-    parts = [machine.title if ranks == machine.count else f"{ranks} of {machine.title}"]
-    if setting.batch > 1:
-        parts.append(f"batch {setting.batch}")
-    if setting.context > _SHORT:
-        parts.append(f"context {setting.context:,}")
-    return ", ".join(parts)
-
-
-def _public(found: Estimate) -> str:
-    public = found.public
-    if public is None:
-        return "; measure what your drafter reaches (alula bench decode)."
-    return (
-        f"; {public.name} reach {public.tau_low:g} to {public.tau_high:g}, yours may not: "
-        "measure it."
-    )
 
 
 def _step_segments(step: Step) -> list[Segment]:

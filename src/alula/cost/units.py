@@ -11,7 +11,7 @@ import re
 from alula.errors import UsageError
 
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
-_QUANTITY = re.compile(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9]*)\s*")
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([^\s\d]*)\s*")
 
 
 def parse_time(text: str, what: str) -> float:
@@ -21,31 +21,26 @@ def parse_time(text: str, what: str) -> float:
 
 def _parse(text: str, what: str, units: dict[str, float], wanted: str) -> float:
     match = _QUANTITY.fullmatch(text)
-    unit = match[2] if match else ""
-    if match and unit in units:
-        try:
-            return number(float(match[1]) * units[unit], what, text)
-        except ValueError:
-            pass
-    why = "it has no unit" if match and not unit else f"{unit!r} is not a unit of it"
-    raise UsageError(
-        f"{what} {text!r} is not understood",
-        why if match else "it is not a number with a unit",
-        f"write {wanted}",
-    )
+    if match and match[2] in units:
+        return number(float(match[1]) * units[match[2]], what)
+    if match is None:
+        why = "it is not a number with a unit"
+    else:
+        why = f"{match[2]!r} is not a unit of it" if match[2] else "it has no unit"
+    raise UsageError(f"{what} {text!r} is not understood", why, f"write {wanted}")
 
 
-def number(value: object, what: str, text: object | None = None) -> float:
+def number(value: object, what: str) -> float:
     """A finite number of zero or more. Raises UsageError for anything else."""
-    shown = value if text is None else text
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    if not plain or not math.isfinite(value) or value < 0:  # type: ignore[arg-type,operator]
-        raise UsageError(
-            f"{what} {shown!r} is not understood",
-            "it is a finite number of zero or more",
-            "correct it",
-        )
-    return float(value)  # type: ignore[arg-type]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        found = float(value)
+        if math.isfinite(found) and found >= 0:
+            return found
+    raise UsageError(
+        f"{what} {value!r} is not understood",
+        "it is a finite number of zero or more",
+        "correct it",
+    )
 
 
 def ms(seconds: float) -> str:

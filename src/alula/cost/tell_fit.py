@@ -1,0 +1,41 @@
+"""What a calibration found, for people."""
+
+from __future__ import annotations
+
+from alula.cost.calibrate import Fit, Residual
+from alula.cost.document import Table
+
+
+def fit_table(found: Fit) -> Table:
+    """Each point against the fit, and against the fit of all others."""
+    headers = ("measured point", "measured ms", "fitted ms", "off", "from the others ms", "off")
+    return Table("Calibration", headers, tuple(_row(each) for each in found.residuals))
+
+
+def _row(residual: Residual) -> tuple[str, ...]:
+    point, fitted_s, left_s = residual
+    left = ("", "") if left_s is None else _against(left_s, point.measured_s)
+    return (
+        point.name,
+        f"{point.measured_s * 1e3:.2f}",
+        *_against(fitted_s, point.measured_s),
+        *left,
+    )
+
+
+def _against(predicted_s: float, measured_s: float) -> tuple[str, str]:
+    return f"{predicted_s * 1e3:.2f}", f"{predicted_s / measured_s - 1:+.1%}"
+
+
+def fit_notes(found: Fit, name: str) -> tuple[str, ...]:
+    """What was fitted to the points of a file, what is odd, and what would tell more."""
+    fitted = ", ".join(found.fitted)
+    notes = [f"Fitted to {len(found.residuals)} points of {name}: {fitted}."]
+    if found.bandwidth_share > 1:
+        notes.append(
+            f"The fit needs {found.bandwidth_share:.0%} of the nominal bandwidth, which nothing "
+            "reaches: a point is wrong, or weights came from a cache."
+        )
+    if found.decides is not None:
+        notes.append(f"To separate the constants, {found.decides}.")
+    return tuple(notes)
