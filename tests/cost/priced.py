@@ -6,7 +6,7 @@ from alula.cost.described import WhatIf, described_machine
 from alula.cost.drafter import usual_drafter
 from alula.cost.layout import layout_named
 from alula.cost.machine import Machine, allreduce_named, speed
-from alula.cost.models import find_model
+from alula.cost.reading.model import find_model
 from alula.cost.round import Setting
 
 

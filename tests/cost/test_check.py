@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from alula.cost.check import Check, check_claims
-from alula.cost.claims import Case, Claims, read_case
-from alula.cost.finding import Finding
+from alula.cost.claims.case import Case, Claims, read_case
+from alula.cost.claims.check import Check, check_claims
+from alula.cost.claims.finding import Finding
 from alula.cost.machine import known_drafter
 from alula.errors import UsageError
 from priced import setting

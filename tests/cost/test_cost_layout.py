@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alula.cost.layout import LAYOUTS, check, held, layout_named, possible_ranks
-from alula.cost.models import find_model, known_models
+from alula.cost.reading.model import find_model, known_models
 from alula.errors import UsageError
 
 

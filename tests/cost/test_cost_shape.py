@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from alula.cost.config import model_shape
 from alula.cost.layout import Layout, weights_per_gpu
-from alula.cost.models import find_model, known_models
+from alula.cost.reading.config import model_shape
+from alula.cost.reading.model import find_model, known_models
 from alula.cost.round import Setting
 from alula.cost.work import step_work
 from alula.errors import ModelError

@@ -12,7 +12,7 @@ from alula.cost.allreduce import FlatAllReduce
 from alula.cost.formats import FORMATS
 from alula.cost.layout import LAYOUTS, possible_ranks
 from alula.cost.machine import link_allreduce
-from alula.cost.models import find_model, known_models
+from alula.cost.reading.model import find_model, known_models
 from alula.cost.remedies import ideal_speed, with_allreduce
 from alula.cost.shape import Component
 from priced import machine, setting

@@ -9,8 +9,8 @@ import gguf
 import numpy as np
 import pytest
 
-from alula.cost.gguf_header import read_header
-from alula.cost.models import find_model
+from alula.cost.reading.gguf_header import read_header
+from alula.cost.reading.model import find_model
 from alula.cost.shape import GroupedAttention
 from alula.errors import ModelError
 

@@ -10,8 +10,8 @@ import pytest
 
 from alula.cost.answer import Asked, answer
 from alula.cost.described import WhatIf
-from alula.cost.document import Document
 from alula.cost.measured import read_measured
+from alula.cost.telling.document import Document
 from alula.errors import UsageError
 from priced import setting
 

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from alula.cost.document import Bars, Block, Chart, Document, Table, ticks
+from alula.cost.telling.document import Bars, Block, Chart, Document, Table, ticks
 
 _PIPED_WIDTH = 120
 _STYLES = (

@@ -12,7 +12,7 @@ from alula.cli.console import print_json
 from alula.errors import MachineError, UsageError
 
 if TYPE_CHECKING:
-    from alula.cost.document import Document
+    from alula.cost.telling.document import Document
 
 _MACHINE, _LAYOUT, _LOAD, _SPECULATION = "The machine", "The layout", "The load", "Speculation"
 _OUTPUT = "The answer"
@@ -211,12 +211,12 @@ def _show(
     document: Document, html: Path | None, svg: Path | None, markdown: bool, json: bool
 ) -> None:
     if html is not None:
-        from alula.cost.pages import html as page
+        from alula.cost.telling.pages import html as page
 
         _write(html, page(document))
     if svg is not None:
-        from alula.cost.document import Chart
-        from alula.cost.svg import chart_svg
+        from alula.cost.telling.document import Chart
+        from alula.cost.telling.svg import chart_svg
 
         charts = [block for block in document.blocks if isinstance(block, Chart)]
         if not charts:
@@ -229,7 +229,7 @@ def _show(
     if json:
         print_json({"verdict": document.verdict, **document.data, "notes": document.notes})
     elif markdown:
-        from alula.cost.pages import markdown as text
+        from alula.cost.telling.pages import markdown as text
 
         typer.echo(text(document), nl=False)
     else:
@@ -282,7 +282,7 @@ def _alone(model: str | None, machine: str | None, gpu: list[str] | None, measur
 
 
 def _no_model() -> UsageError:
-    from alula.cost.models import known_models
+    from alula.cost.reading.model import known_models
 
     return UsageError(
         "no model was named",

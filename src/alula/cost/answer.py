@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from alula.cost.check import check_claims
-from alula.cost.claims import read_case
+from alula.cost.claims.case import read_case
+from alula.cost.claims.check import check_claims
 from alula.cost.described import WhatIf, described_machine
-from alula.cost.document import Document, Table
 from alula.cost.draft import (
     Acceptance,
     Draft,
@@ -29,10 +28,11 @@ from alula.cost.machine import (
     known_drafter,
     speed,
 )
-from alula.cost.models import find_model
+from alula.cost.reading.model import find_model
 from alula.cost.round import Setting
-from alula.cost.tell import tell
-from alula.cost.tell_check import tell_check
+from alula.cost.telling.check import tell_check
+from alula.cost.telling.document import Document, Table
+from alula.cost.telling.estimate import tell
 from alula.cost.units import parse_time
 from alula.errors import UsageError
 
@@ -157,7 +157,7 @@ def _calibrated(setting: Setting, path: Path) -> tuple[Setting, tuple[Table, ...
     # Fitting needs numpy, which takes its time to import.
     from alula.cost.calibrate import fit
     from alula.cost.measured import read_measured
-    from alula.cost.tell_fit import fit_notes, fit_table
+    from alula.cost.telling.fit import fit_notes, fit_table
 
     measured = read_measured(path)
     allreduce = measured.allreduce or setting.speed.allreduce

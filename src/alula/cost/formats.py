@@ -66,3 +66,6 @@ class Formats:
             head=parts.get("head", otherwise),
             embedding=parts.get("embedding", otherwise),
         )
+
+
+PLAIN = Formats()

@@ -20,7 +20,7 @@ from alula.cost.allreduce import TableAllReduce
 from alula.cost.calibrate import Point
 from alula.cost.draft import parse_draft
 from alula.cost.formats import format_named
-from alula.cost.models import find_model
+from alula.cost.reading.model import find_model
 from alula.cost.round import Setting
 from alula.cost.shape import Component
 from alula.cost.step import KernelTable

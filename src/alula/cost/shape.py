@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from alula.cost.formats import BF16, Format, Formats
+from alula.cost.formats import BF16, PLAIN, Format, Formats
 
 
 class Component(StrEnum):
@@ -106,7 +106,7 @@ class ModelShape:
     attention: GroupedAttention | LatentAttention
     experts: Experts | None = None
     tied_head: bool = False
-    formats: Formats = Formats()
+    formats: Formats = PLAIN
 
     @property
     def dense_layers(self) -> int:

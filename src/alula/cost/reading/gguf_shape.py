@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from alula.cost.formats import Format, Formats
-from alula.cost.gguf_header import Header, TensorInfo, read_header
+from alula.cost.reading.gguf_header import Header, TensorInfo, read_header
 from alula.cost.shape import Experts, GroupedAttention, LatentAttention, ModelShape
 from alula.errors import ModelError
 from alula.shapes.fields import Fields

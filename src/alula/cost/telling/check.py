@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from alula.cost.check import Check
-from alula.cost.document import Chart, Document, Mark, Table
+from alula.cost.claims.check import Check
+from alula.cost.claims.finding import EXTRA_MS
+from alula.cost.claims.stories import Story
 from alula.cost.draft import chain
-from alula.cost.finding import EXTRA_MS
-from alula.cost.stories import Story
+from alula.cost.telling.document import Chart, Document, Mark, Table
 from alula.cost.units import us
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from alula.cost.quantisation import formats
+from alula.cost.reading.quantisation import formats
 from alula.cost.shape import Experts, GroupedAttention, LatentAttention, ModelShape
 from alula.errors import ModelError
 from alula.shapes.fields import Fields

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from alula.cost.allreduce import FlatAllReduce
-from alula.cost.claims import Claims
+from alula.cost.claims.case import Claims
+from alula.cost.claims.rows import ideal, rows_explaining, rows_taking
 from alula.cost.remedies import with_allreduce
 from alula.cost.round import Setting
-from alula.cost.rows import ideal, rows_explaining, rows_taking
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from alula.cost.document import Bars, Chart, ticks
+from alula.cost.telling.document import Bars, Chart, ticks
 
 COLOURS = (
     *("#1b6ca8", "#66a182", "#d1495b", "#edae49", "#6b4e9b", "#2e8b9a", "#a0522d"),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from alula.cost.document import Bar, Bars, Chart, Document, Mark, Segment, Table
 from alula.cost.draft import Acceptance, from_tau
 from alula.cost.estimate import Estimate
-from alula.cost.facts import as_data, exchanges, read_bytes
 from alula.cost.round import Round, best_choice, chains
 from alula.cost.step import Step
+from alula.cost.telling.document import Bar, Bars, Chart, Document, Mark, Segment, Table
+from alula.cost.telling.facts import as_data, exchanges, read_bytes
+from alula.cost.telling.verdict import verdict
 from alula.cost.units import count, ms, size, us
-from alula.cost.verdict import verdict
 from alula.errors import UsageError
 
 _SHARES = (0.5, 0.6, 0.7, 0.8, 0.9)

@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from alula.cost.claims import Case
-from alula.cost.communication import (
+from alula.cost.claims.case import Case
+from alula.cost.claims.communication import (
     fit_of_plain_step,
     number_of_allreduces,
     room_for_rows,
     share_of_verification,
     slower_attempt,
 )
-from alula.cost.finding import Finding
-from alula.cost.implied import bounds, break_even, emitted, rows_of_verification, short_chain
+from alula.cost.claims.finding import Finding
+from alula.cost.claims.implied import bounds, break_even, emitted, rows_of_verification, short_chain
+from alula.cost.claims.stories import Story, deciding, stories
 from alula.cost.machine import KnownDrafter
 from alula.cost.round import Setting
-from alula.cost.stories import Story, deciding, stories
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from alula.cost.document import Bars, Block, Chart, Document, Table
-from alula.cost.svg import bars_svg, chart_svg
+from alula.cost.telling.document import Bars, Block, Chart, Document, Table
+from alula.cost.telling.svg import bars_svg, chart_svg
 
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;"

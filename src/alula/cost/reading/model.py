@@ -6,8 +6,8 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
-from alula.cost import gguf_shape
-from alula.cost.config import model_shape
+from alula.cost.reading import gguf_shape
+from alula.cost.reading.config import model_shape
 from alula.cost.shape import ModelShape
 from alula.errors import ModelError
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from alula.cost.claims import Attempt, Claims
-from alula.cost.finding import Finding
+from alula.cost.claims.case import Attempt, Claims
+from alula.cost.claims.finding import Finding
+from alula.cost.claims.rows import exchanges, ideal, rows_within
 from alula.cost.round import Setting
-from alula.cost.rows import exchanges, ideal, rows_within
 
 _DIFFERS = 0.10
 _TIMES_TOO_MUCH = 5

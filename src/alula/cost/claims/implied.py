@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from alula.cost.allreduce import FlatAllReduce
-from alula.cost.claims import Case, Claims
+from alula.cost.claims.case import Case, Claims
+from alula.cost.claims.finding import EXTRA_MS, Finding
+from alula.cost.claims.rows import exchanges, rows_explaining, rows_taking
 from alula.cost.draft import Draft, chain
-from alula.cost.finding import EXTRA_MS, Finding
 from alula.cost.machine import KnownDrafter
 from alula.cost.remedies import with_allreduce
 from alula.cost.round import Setting
-from alula.cost.rows import exchanges, rows_explaining, rows_taking
 
 _ROWS = (4, 8, 16, 20)
 _FLAT_S = 60e-6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alula.cost.calibrate import Fit, Residual
-from alula.cost.document import Table
+from alula.cost.telling.document import Table
 
 
 def fit_table(found: Fit) -> Table:
