@@ -1,0 +1,44 @@
+"""A doctor's report as tables for the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from alula.cli.doctor_view import Block, blocks, chains, summary, verdicts
+
+_PIPED_WIDTH = 160
+
+
+def print_report(report: dict[str, Any]) -> None:
+    """The report on standard output; the chains alone where features were asked for."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _PIPED_WIDTH
+    for line in summary(report):
+        console.print(Text(line, style="dim"))
+    for block in chains(report) if report["features"] else blocks(report):
+        _print_block(console, block)
+    for line in verdicts(report):
+        console.print(Text(line, style="bold"))
+
+
+def _print_block(console: Console, block: Block) -> None:
+    table = Table(
+        title=block.title,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+        show_header=any(block.headers),
+    )
+    for header in block.headers:
+        table.add_column(header, overflow="fold")
+    for row in block.rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+    console.print()

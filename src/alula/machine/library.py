@@ -1,0 +1,134 @@
+"""What one binary of a package says: device code, sonames, and symbols asked of torch and NCCL."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from alula.machine.capability import Capability, Isa, Loading, best_loading
+from alula.machine.elf import ElfFile, UnknownLayoutError
+from alula.machine.fatbin import DeviceCode, read_device_code
+from alula.machine.source import DamagedError, FileSource
+from alula.machine.target import Kind, Target
+
+_CUBIN_MACHINE = 190
+
+_TORCH = re.compile(r"_Z[A-Z]*K?(?:3c10|2at|5torch|6caffe2)|aoti_torch_")
+"""Mangled names within torch's namespaces; a name may start with a type of them too, which is
+then not torch's to define and is found in the library itself."""
+_NCCL = re.compile(r"nccl[A-Z]")
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The facts of one file. `containers` maps the targets of a container to how many have them."""
+
+    path: str
+    size: int
+    containers: Mapping[str, int] = field(default_factory=dict)
+    soname: str = ""
+    needed: tuple[str, ...] = ()
+    search_path: tuple[str, ...] = ()
+    torch_symbols: tuple[str, ...] = ()
+    """Those it asks for."""
+    nccl_symbols: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """What could not be read, and why."""
+
+    def targets(self) -> dict[str, int]:
+        """In how many containers each target occurs."""
+        found: Counter[str] = Counter()
+        for signature, count in self.containers.items():
+            for target in set(signature.split()):
+                found[target] += count
+        return dict(sorted(found.items(), key=lambda item: Target.parse(item[0])))
+
+    def loadings(self, gpu: Capability, driver_isa: Isa | None) -> dict[Loading, int]:
+        """How many containers come to which end on a GPU, best first."""
+        found: Counter[Loading] = Counter()
+        for signature, count in self.containers.items():
+            found[best_loading(_targets(signature), gpu, driver_isa)] += count
+        return {loading: found[loading] for loading in Loading if found[loading]}
+
+    def loading(self, gpu: Capability, driver_isa: Isa | None) -> Loading | None:
+        """The best that any container comes to; None where there is no device code."""
+        return next(iter(self.loadings(gpu, driver_isa)), None)
+
+
+def read_library(path: Path) -> Library:
+    """The facts of a shared library or a cubin.
+
+    A file that cannot be read, or is of a kind that alula does not know, has the reason in
+    `unknown` and no facts.
+    """
+    try:
+        with FileSource(path) as source:
+            try:
+                return _read(path, source)
+            except (DamagedError, UnknownLayoutError) as reason:
+                return Library(str(path), source.size, unknown=(str(reason),))
+    except OSError as error:
+        return Library(str(path), 0, unknown=(error.strerror or "it cannot be opened",))
+
+
+def defined_symbols(path: Path) -> frozenset[str]:
+    """The dynamic symbols that a library offers; empty where it cannot be read."""
+    try:
+        with FileSource(path) as source:
+            return ElfFile(source).symbols().defined
+    except (OSError, DamagedError, UnknownLayoutError):
+        return frozenset()
+
+
+def _read(path: Path, source: FileSource) -> Library:
+    elf = ElfFile(source)
+    if elf.machine == _CUBIN_MACHINE:
+        return Library(str(path), source.size, {_cubin_target(elf.flags): 1})
+    code = read_device_code(source, elf)
+    linkage, symbols = elf.linkage(), elf.symbols()
+    return Library(
+        path=str(path),
+        size=source.size,
+        containers=_containers(code),
+        soname=linkage.soname,
+        needed=linkage.needed,
+        search_path=linkage.search_path,
+        torch_symbols=_matching(_TORCH, symbols.needed),
+        nccl_symbols=_matching(_NCCL, symbols.needed),
+        unknown=code.unknown,
+    )
+
+
+def _containers(code: DeviceCode) -> dict[str, int]:
+    targets: dict[int, set[Target]] = {}
+    for image in code.images:
+        targets.setdefault(image.container, set()).add(image.target)
+    return dict(Counter(" ".join(map(str, sorted(found))) for found in targets.values()))
+
+
+def _cubin_target(flags: int) -> str:
+    """The target of a bare cubin, from the flags of its ELF header.
+
+    Until version 7 the low byte is the architecture and bit 11 the suffix `a`; from version 8 on
+    the architecture is the second byte. Measured on the output of nvcc 12.8 to 13.0.
+    """
+    second = flags >> 8 & 0xFF
+    if flags & 0xFF in _OLD_ARCHITECTURES:
+        return str(Target(Kind.CUBIN, flags & 0xFF, "a" if flags & 0x800 else ""))
+    return str(Target(Kind.CUBIN, second, "a" if flags & 0x8 else ""))
+
+
+_OLD_ARCHITECTURES = {50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90}
+
+
+def _matching(pattern: re.Pattern[str], names: frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted(name for name in names if pattern.match(name)))
+
+
+@lru_cache(maxsize=4096)
+def _targets(signature: str) -> tuple[Target, ...]:
+    return tuple(Target.parse(text) for text in signature.split())
