@@ -92,7 +92,6 @@ def test_the_documentation_quotes_all_three_questions() -> None:
     [
         (("kimi-k9", *MACHINE), 5, "kimi-k2.5"),
         (("kimi-k2.5", "--machine", "8x-rtx-9090"), 2, "rtx-pro-6000"),
-        (("kimi-k2.5",), 2, "--machine"),
         ((), 2, "MODEL|model"),
         (("smollm2", *MACHINE), 2, "--tp 1 or 3"),
         (("kimi-k2.5", *MACHINE, "--tp", "16"), 2, "--tp 8"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from alula.cost.described import WhatIf, described_machine
+from alula.cost.described import described_machine
 from alula.cost.drafter import usual_drafter
 from alula.cost.layout import layout_named
 from alula.cost.machine import Machine, allreduce_named, speed
 from alula.cost.reading.model import find_model
 from alula.cost.round import Setting
+from alula.machine.whatif import WhatIf
 
 
 def machine(name: str = "8x-rtx-pro-6000") -> Machine:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from alula.cost.answer import Asked, answer
-from alula.cost.described import WhatIf
 from alula.cost.measured import read_measured
 from alula.cost.telling.document import Document
 from alula.errors import UsageError
+from alula.machine.whatif import WhatIf
 from priced import setting
 
 

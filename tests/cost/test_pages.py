@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import pytest
 
 from alula.cost.answer import Asked, answer, answer_claims
-from alula.cost.described import WhatIf
 from alula.cost.telling.document import Bar, Bars, Chart, Document, Mark, Segment, Table, ticks
 from alula.cost.telling.pages import html, markdown
 from alula.cost.telling.svg import bars_svg, chart_svg
+from alula.machine.whatif import WhatIf
 
 CASE = Path(__file__).parents[2] / "docs/examples/claims-pcie8.toml"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -182,7 +182,7 @@ def estimate(
         if model is None:
             raise _no_model()
         from alula.cost.answer import Asked, answer
-        from alula.cost.described import WhatIf
+        from alula.machine.whatif import WhatIf
 
         document = answer(
             Asked(

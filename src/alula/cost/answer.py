@@ -7,7 +7,7 @@ from pathlib import Path
 
 from alula.cost.claims.case import read_case
 from alula.cost.claims.check import check_claims
-from alula.cost.described import WhatIf, described_machine
+from alula.cost.described import described_machine
 from alula.cost.draft import (
     Acceptance,
     Draft,
@@ -35,6 +35,7 @@ from alula.cost.telling.document import Document, Table
 from alula.cost.telling.estimate import tell
 from alula.cost.units import parse_time
 from alula.errors import UsageError
+from alula.machine.whatif import WhatIf
 
 
 @dataclass(frozen=True)
