@@ -98,6 +98,7 @@ def test_the_documentation_quotes_all_three_questions() -> None:
         (("llama-3.1-8b", *MACHINE, "--layout", "ep"), 2, "--layout tp"),
         (("kimi-k2.5", *MACHINE, "--allreduce", "60"), 2, "no unit"),
         (("kimi-k2.5", *MACHINE, "--allreduce", "60GB"), 2, "60us"),
+        (("qwen3-8b", "--machine", "1x-h100", "--allreduce", "60us"), 2, "one GPU"),
         (("kimi-k2.5", *MACHINE, "--host", "4"), 2, "no unit"),
         (("kimi-k2.5", *MACHINE, "--rows", "0,1"), 2, "--rows"),
         (("kimi-k2.5", *MACHINE, "--draft", "chain"), 2, "chain:3"),

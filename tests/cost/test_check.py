@@ -121,6 +121,7 @@ def test_a_known_pass_leaves_one_reading() -> None:
     assert "No claim excludes another, but at most 3 rows fit" in _check(verify).verdict()
     plain = replace(case, claims=replace(case.claims, measured_pass="plain"))
     assert not [f for f in _check(plain).findings if "room for rows" in f.name]
+    assert [story.name for story in _check(plain).stories] == ["the weights of many rows dominate"]
 
 
 def test_what_no_number_of_rows_takes_is_excluded() -> None:

@@ -12,7 +12,6 @@ from alula.cost.layout import Layout, weights_per_gpu
 from alula.cost.reading.config import model_shape
 from alula.cost.reading.model import find_model, known_models
 from alula.cost.round import Setting
-from alula.cost.work import step_work
 from alula.errors import ModelError
 from priced import setting
 
@@ -54,7 +53,7 @@ def test_kimi_k25_needs_what_its_configuration_says() -> None:
 @pytest.mark.parametrize("rows", [1, 4, 16])
 def test_kimi_k25_exchanges_a_hidden_vector_per_row_twice_a_layer(rows: int) -> None:
     own = setting()
-    works = step_work(own.shape, own.layout, own.load(rows))
+    works = own.works(rows)
     exchanges = [each for work in works for each in work.collectives]
     assert sum(each.count for each in exchanges) == 122
     assert {each.size_bytes for each in exchanges} == {rows * 14_336}
@@ -73,7 +72,7 @@ def test_bytes_grow_with_the_distinct_experts(rows: int, gigabytes: float) -> No
 
 
 def _read_gb(own: Setting, rows: int) -> float:
-    works = step_work(own.shape, own.layout, own.load(rows))
+    works = own.works(rows)
     return sum(work.read_bytes for work in works) / 1e9
 
 

@@ -130,3 +130,27 @@ def test_long_contexts_cost_the_reading_of_their_keys() -> None:
     assert keys.memory_s > 30 * {p.component: p for p in short.parts}[Component.KV].memory_s
     # 32k tokens more are 2.3 GB on each GPU: 1.6 ms at 80 % of 1792 GB/s
     assert (long.total_s - short.total_s) * 1e3 == pytest.approx(1.6, abs=0.05)
+
+
+def test_each_sequence_of_a_batch_has_keys_of_its_own() -> None:
+    one, many = (
+        {work.component: work for work in setting("llama-3.1-8b", "1x-h100", batch=n).works()}
+        for n in (1, 4)
+    )
+    assert many[Component.KV].read_bytes == pytest.approx(4 * one[Component.KV].read_bytes)
+    assert one[Component.KV].read_bytes == pytest.approx(1025 * 131_072)
+    assert many[Component.DENSE].read_bytes == one[Component.DENSE].read_bytes
+
+
+def test_ranks_that_share_a_key_value_head_each_read_it() -> None:
+    own = setting("qwen3-235b-a22b")  # 4 key-value heads on 8 ranks
+    keys = {work.component: work for work in own.works()}[Component.KV]
+    assert keys.read_bytes == pytest.approx(1025 * own.shape.kv_bytes_per_token / 4)
+
+
+def test_many_rows_are_bound_by_operations() -> None:
+    own = setting("llama-3.1-8b", "1x-h100")
+    dense = {part.component: part for part in own.step(2048).parts}[Component.DENSE]
+    work = {each.component: each for each in own.works(2048)}[Component.DENSE]
+    assert dense.memory_s == pytest.approx(own.speed.compute_s(work.flops))
+    assert dense.memory_s > 2 * own.speed.memory_s(work.read_bytes)

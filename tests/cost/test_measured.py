@@ -95,6 +95,30 @@ def test_what_is_not_understood_is_refused(
     assert named in f"{error.what} {error.why} {error.fix}"
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"allreduces": [{"bytes": 1024, "us": 3}, {"bytes": 1024, "us": 4}]},
+        {"kernels": [{"component": "router", "rows": 2, "us_per_layer": n} for n in (1, 2)]},
+    ],
+)
+def test_a_size_measured_twice_is_refused(tmp_path: Path, data: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="measured twice"):
+        read_measured(_file(tmp_path, **data))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"allreduces": [{"bytes": 1024, "us": 3}]},
+        {"kernels": [{"component": "routed experts", "rows": 2, "us_per_layer": 1}]},
+    ],
+)
+def test_what_plays_no_part_is_refused(tmp_path: Path, data: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"one GPU|another model"):
+        answer(Asked("llama-3.1-8b", WhatIf("1x-h100"), measured=_file(tmp_path, **data)))
+
+
 def test_no_json_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "step.json"
     path.write_text("not json")

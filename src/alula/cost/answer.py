@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from alula.cost.claims.case import read_case
 from alula.cost.claims.check import check_claims
@@ -36,6 +37,9 @@ from alula.cost.telling.estimate import tell
 from alula.cost.units import parse_time
 from alula.errors import UsageError
 from alula.machine.whatif import WhatIf
+
+if TYPE_CHECKING:
+    from alula.cost.measured import Measured
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,8 @@ def _setting(asked: Asked, machine: Machine) -> tuple[Setting, tuple[str, ...]]:
     ranks = _ranks(asked, machine)
     layout = layout_named(asked.layout, ranks)
     check(shape, layout)
+    if ranks == 1 and asked.allreduce is not None:
+        raise _nothing_to_exchange("--allreduce")
     host, note = _host(asked, machine, ranks)
     own = speed(machine, allreduce_named(machine, ranks, asked.allreduce))
     setting = Setting(
@@ -161,6 +167,7 @@ def _calibrated(setting: Setting, path: Path) -> tuple[Setting, tuple[Table, ...
     from alula.cost.telling.fit import fit_notes, fit_table
 
     measured = read_measured(path)
+    _refuse_unused(measured, setting)
     allreduce = measured.allreduce or setting.speed.allreduce
     setting = setting.with_speed(
         replace(setting.speed, allreduce=allreduce, kernels=measured.kernels)
@@ -173,3 +180,23 @@ def _calibrated(setting: Setting, path: Path) -> tuple[Setting, tuple[Table, ...
     host_s = found.host_s if any(point.draft for point in points) else setting.host_s
     calibrated = replace(setting, speed=own, host_s=host_s)
     return calibrated, (fit_table(found),), fit_notes(found, path.name)
+
+
+def _refuse_unused(measured: Measured, setting: Setting) -> None:
+    """What was measured and plays no part here would otherwise be ignored in silence."""
+    if measured.allreduce is not None and setting.layout.ranks == 1:
+        raise _nothing_to_exchange("`allreduces`")
+    present = {part.component for part in setting.step().parts}
+    for table in measured.kernels:
+        if table.component not in present:
+            raise UsageError(
+                f"kernels of {table.component.value!r} were measured for another model",
+                f"{setting.shape.name} has {', '.join(part.value for part in sorted(present))}",
+                "remove them from the file",
+            )
+
+
+def _nothing_to_exchange(what: str) -> UsageError:
+    return UsageError(
+        f"{what} has no meaning on one GPU", "it exchanges nothing", "leave it out, or raise --tp"
+    )

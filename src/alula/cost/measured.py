@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +104,10 @@ def _allreduce(entries: Sequence[Mapping[str, Any]], path: Path) -> TableAllRedu
         _only(entry, ("bytes", "us"), "an all-reduce")
         if set(entry) != {"bytes", "us"}:
             raise UsageError("an all-reduce lacks a figure", "it has bytes and us", "give both")
-    points = sorted((number(e["bytes"], "`bytes`"), number(e["us"], "`us`")) for e in entries)
-    seconds = tuple((size, us * 1e-6) for size, us in points)
-    return TableAllReduce(seconds, f"measured, {path.name}", "measured on the machine")
+    points = [
+        (number(entry["bytes"], "`bytes`"), number(entry["us"], "`us`") * 1e-6) for entry in entries
+    ]
+    return TableAllReduce(_rising(points), f"measured, {path.name}", "measured on the machine")
 
 
 def _kernels(entries: Sequence[Mapping[str, Any]]) -> tuple[KernelTable, ...]:
@@ -122,7 +124,20 @@ def _kernels(entries: Sequence[Mapping[str, Any]]) -> tuple[KernelTable, ...]:
         time_s = number(entry["us_per_layer"], "`us_per_layer`") * 1e-6
         component = Component(entry["component"])
         points.setdefault(component, []).append((_whole(entry, "rows", 1), time_s))
-    return tuple(KernelTable(component, tuple(sorted(p))) for component, p in points.items())
+    return tuple(KernelTable(component, _rising(found)) for component, found in points.items())
+
+
+def _rising(points: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """In order of size. Raises UsageError where one was measured twice."""
+    found = tuple(sorted(points))
+    for (one, _), (other, _) in pairwise(found):
+        if one == other:
+            raise UsageError(
+                f"{one:g} bytes or rows were measured twice",
+                "the figures lie in one table",
+                "keep one of the two, or their mean",
+            )
+    return found
 
 
 def _whole(entry: Mapping[str, Any], key: str, default: int) -> int:

@@ -9,7 +9,8 @@ from alula.cost.drafter import DrafterShape, first_step_work, joint_work, step_w
 from alula.cost.layout import Layout
 from alula.cost.shape import Component, ModelShape
 from alula.cost.step import Part, Speed, Step, step_time, timed
-from alula.cost.work import ACTIVATION_BYTES, Load
+from alula.cost.work import ACTIVATION_BYTES, Load, Work
+from alula.cost.work import step_work as target_work
 
 LONGEST_CHAIN = 15
 
@@ -45,6 +46,10 @@ class Setting:
     def load(self, rows: int = 1) -> Load:
         """A launch of that many rows of each sequence."""
         return Load(rows, self.batch, self.context)
+
+    def works(self, rows: int = 1) -> tuple[Work, ...]:
+        """What each component does in such a launch, on the GPU with most to do."""
+        return target_work(self.shape, self.layout, self.load(rows))
 
     def payload_bytes(self, rows: int = 1) -> int:
         """Of one all-reduce in such a launch."""

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from alula.cost.remedies import ideal_speed
 from alula.cost.round import Setting
-from alula.cost.work import step_work
 
 _MOST_ROWS = 256
 _ALIKE = 0.1
@@ -14,8 +13,7 @@ _ALIKE = 0.1
 
 def exchanges(setting: Setting) -> int:
     """All-reduces of one launch, inside the layers."""
-    works = step_work(setting.shape, setting.layout, setting.load())
-    return sum(each.count for work in works for each in work.collectives)
+    return sum(each.count for work in setting.works() for each in work.collectives)
 
 
 def ideal(setting: Setting, share: float = 1.0) -> Setting:

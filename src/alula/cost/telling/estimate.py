@@ -19,6 +19,7 @@ def tell(found: Estimate, notes: tuple[str, ...] = ()) -> Document:
     """The verdict, what stands behind it, and the same as data."""
     blocks = (
         _model(found),
+        _work(found),
         _bars(found),
         _launches(found),
         _chains(found),
@@ -82,6 +83,32 @@ def _model(found: Estimate) -> Table:
     for kind, number, each in exchanges(found):
         rows.append((f"{kind}s in a launch", f"{number} of rows × {each:,} B"))
     return Table("The model", ("", ""), tuple(rows), wordy=True)
+
+
+def _work(found: Estimate) -> Table:
+    """What one launch does on each GPU, plain and with the asked draft."""
+    setting, rows = found.setting, found.question.draft.rows
+    pairs = list(zip(setting.works(), setting.works(rows), strict=True))
+    headers = ["each GPU"]
+    for what in ("reads", "operations"):
+        headers += [f"{what}, 1 row", f"{what}, {rows} rows"]
+    lines: list[tuple[str, ...]] = [
+        (
+            one.component.value,
+            size(one.read_bytes),
+            size(more.read_bytes),
+            count(one.flops),
+            count(more.flops),
+            f"{one.launches:g}",
+            ", ".join(f"{each.count} {each.kind}s" for each in one.collectives),
+        )
+        for one, more in pairs
+    ]
+    reads = (size(sum(work.read_bytes for work in each)) for each in zip(*pairs, strict=True))
+    flops = (count(sum(work.flops for work in each)) for each in zip(*pairs, strict=True))
+    kernels = f"{sum(one.launches for one, _ in pairs):g}"
+    lines.append(("all", *reads, *flops, kernels, ""))
+    return Table("What a launch does", (*headers, "kernels", "exchanges"), tuple(lines))
 
 
 def _launches(found: Estimate) -> Table:

@@ -6,8 +6,8 @@ from typing import Any
 
 from alula.cost.estimate import Estimate
 from alula.cost.round import Round
-from alula.cost.step import Step
-from alula.cost.work import step_work
+from alula.cost.step import Part, Step
+from alula.cost.work import Work
 
 
 def as_data(found: Estimate) -> dict[str, Any]:
@@ -30,8 +30,11 @@ def as_data(found: Estimate) -> dict[str, Any]:
             for kind, number, each in exchanges(found)
         ],
         "allreduce": setting.speed.allreduce.name,
-        "plain": {"tok_s": found.plain_tok_s, **_step_data(found.plain)},
-        "launches": [{"rows": rows, **_step_data(step)} for rows, step in found.launches.items()],
+        "plain": {"tok_s": found.plain_tok_s, **_step_data(found.plain, setting.works())},
+        "launches": [
+            {"rows": rows, **_step_data(step, setting.works(rows))}
+            for rows, step in found.launches.items()
+        ],
         "round": _round_data(found, found.asked),
         "chains": [_round_data(found, whole) for whole in found.rounds],
         "tau": found.tau,
@@ -53,7 +56,7 @@ def as_data(found: Estimate) -> dict[str, Any]:
     }
 
 
-def _step_data(step: Step) -> dict[str, Any]:
+def _step_data(step: Step, works: tuple[Work, ...]) -> dict[str, Any]:
     return {
         "total_ms": step.total_s * 1e3,
         "memory_ms": step.memory_s * 1e3,
@@ -62,15 +65,21 @@ def _step_data(step: Step) -> dict[str, Any]:
         "measured_ms": step.measured_s * 1e3,
         "fixed_ms": step.fixed_s * 1e3,
         "components": [
-            {
-                "name": part.component.value,
-                "memory_ms": part.memory_s * 1e3,
-                "launch_ms": part.launch_s * 1e3,
-                "exchange_ms": part.exchange_s * 1e3,
-                "measured_ms": part.measured_s * 1e3,
-            }
-            for part in step.parts
+            _component_data(part, work) for part, work in zip(step.parts, works, strict=True)
         ],
+    }
+
+
+def _component_data(part: Part, work: Work) -> dict[str, Any]:
+    return {
+        "name": part.component.value,
+        "read_bytes": work.read_bytes,
+        "flops": work.flops,
+        "launches": work.launches,
+        "memory_ms": part.memory_s * 1e3,
+        "launch_ms": part.launch_s * 1e3,
+        "exchange_ms": part.exchange_s * 1e3,
+        "measured_ms": part.measured_s * 1e3,
     }
 
 
@@ -88,9 +97,8 @@ def _round_data(found: Estimate, whole: Round) -> dict[str, Any]:
 
 def exchanges(found: Estimate) -> list[tuple[str, int, int]]:
     """Kinds of exchange in a launch: how many, and the bytes for one row of each sequence."""
-    setting = found.setting
     kinds: dict[str, tuple[int, int]] = {}
-    for work in step_work(setting.shape, setting.layout, setting.load()):
+    for work in found.setting.works():
         for each in work.collectives:
             before, _ = kinds.get(each.kind, (0, 0))
             kinds[each.kind] = (before + each.count, each.size_bytes)
@@ -99,6 +107,4 @@ def exchanges(found: Estimate) -> list[tuple[str, int, int]]:
 
 def read_bytes(found: Estimate) -> float:
     """By one plain step, on each GPU."""
-    setting = found.setting
-    works = step_work(setting.shape, setting.layout, setting.load())
-    return sum(work.read_bytes for work in works)
+    return sum(work.read_bytes for work in found.setting.works())
