@@ -54,7 +54,8 @@ def fit_of_plain_step(claims: Claims, setting: Setting) -> Iterator[Finding]:
         "the all-reduces were timed in plain decoding, as latency",
         f"{claims.allreduces} × {claims.allreduce_us:g} µs = {spent_s * 1e3:.1f} ms of a step of "
         f"1/{claims.plain_tok_s:g} = {step_s * 1e3:.2f} ms; less {reading_s * 1e3:.2f} ms of "
-        f"reading at full bandwidth leaves {most_us:.0f} µs each, at {share:.0%} {likely_us:.0f} µs",
+        f"reading at full bandwidth leaves {most_us:.0f} µs each, {likely_us:.0f} µs at "
+        f"{share:.0%} of it",
         "compatible" if claims.allreduce_us <= most_us else "excluded",
         fits if claims.allreduce_us <= most_us else says,
         {
