@@ -19,7 +19,7 @@ CASE = Path(__file__).parents[2] / "docs/examples/claims-pcie8.toml"
 
 def _check(case: Case | None = None) -> Check:
     own = setting(host_s=0.004)
-    return check_claims(case or read_case(CASE), own, known_drafter("kimi-k2.5"))
+    return check_claims(case or read_case(CASE), own, known_drafter("kimi-k2.5", 3))
 
 
 def _finding(name: str, found: Check | None = None) -> Finding:

@@ -65,3 +65,10 @@ def test_gpt_fast_7b_on_one_a100(weights: str, measured_tok_s: float) -> None:
 def test_gpt_fast_7b_bf16_without_calibration() -> None:
     own = setting("llama-2-7b", "1x-a100", context=200)
     assert own.plain_tok_s() == pytest.approx(104.9, rel=0.15)
+
+
+@pytest.mark.parametrize(("engine", "measured_tok_s"), [("SGLang", 158.3), ("vLLM", 133.0)])
+def test_llama_8b_plain_on_one_h100(engine: str, measured_tok_s: float) -> None:
+    """sglang#4247 and vllm#16937: bf16, batch 1."""
+    own = setting("llama-3.1-8b", "1x-h100")
+    assert own.plain_tok_s() == pytest.approx(measured_tok_s, rel=0.15), engine

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from alula.cost.claims.case import read_case
 from alula.cost.claims.check import check_claims
+from alula.cost.claims.implied import SHORT_CHAIN
 from alula.cost.described import described_machine
 from alula.cost.draft import (
     Acceptance,
@@ -92,7 +93,7 @@ def answer_claims(path: Path) -> Document:
         host=host,
     )
     setting, _ = _setting(asked, described_machine(what_if))
-    return tell_check(check_claims(case, setting, known_drafter(setting.shape.name)))
+    return tell_check(check_claims(case, setting, known_drafter(setting.shape.name, SHORT_CHAIN)))
 
 
 def _setting(asked: Asked, machine: Machine) -> tuple[Setting, tuple[str, ...]]:

@@ -119,7 +119,7 @@ def estimate(machine: Machine, setting: Setting, question: Question) -> Estimate
         ),
         fewer_rows_tok_s=fewer_rows(setting, draft, acceptance),
         bounds=_bounds(setting, question),
-        public=known_drafter(setting.shape.name),
+        public=known_drafter(setting.shape.name, draft.depth),
     )
 
 

@@ -111,10 +111,10 @@ def host_time(machine: Machine, ranks: int) -> HostTime | None:
     return None
 
 
-def known_drafter(model: str) -> KnownDrafter | None:
-    """What public drafters of a named model reach, if that is known."""
+def known_drafter(model: str, depth: int) -> KnownDrafter | None:
+    """What public drafters of a named model reach with drafts that deep, if that is known."""
     for entry in _data("observed")["drafter"]:
-        if model in entry["models"]:
+        if model in entry["models"] and entry["depth"] <= depth and entry["tau_high"] <= depth + 1:
             return KnownDrafter(entry["name"], entry["tau_low"], entry["tau_high"], entry["source"])
     return None
 

@@ -17,7 +17,15 @@ from alula.cost.claims.communication import (
     slower_attempt,
 )
 from alula.cost.claims.finding import Finding
-from alula.cost.claims.implied import bounds, break_even, emitted, rows_of_verification, short_chain
+from alula.cost.claims.implied import (
+    bound_by_share,
+    bound_by_weights,
+    break_even,
+    emitted,
+    needed_allreduce,
+    rows_of_verification,
+    short_chain,
+)
 from alula.cost.claims.stories import Story, deciding, stories
 from alula.cost.machine import KnownDrafter
 from alula.cost.round import Setting
@@ -59,8 +67,10 @@ def check_claims(case: Case, setting: Setting, drafter: KnownDrafter | None) -> 
         *emitted(claims, drafter),
         *break_even(claims),
         *rows_of_verification(claims, setting),
+        *needed_allreduce(claims, setting),
         *short_chain(setting, drafter),
-        *bounds(case, setting),
+        *bound_by_weights(case, setting),
+        *bound_by_share(claims),
         *[found for attempt in case.attempts for found in slower_attempt(attempt, claims, setting)],
         *_outcomes(case),
     )

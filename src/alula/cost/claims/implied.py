@@ -13,6 +13,8 @@ from alula.cost.machine import KnownDrafter
 from alula.cost.remedies import with_allreduce
 from alula.cost.round import Setting
 
+SHORT_CHAIN = 3
+"""The draft that claims are compared with: what public drafters are measured with."""
 _ROWS = (4, 8, 16, 20)
 _FLAT_S = 60e-6
 
@@ -72,29 +74,36 @@ def rows_of_verification(claims: Claims, setting: Setting) -> Iterator[Finding]:
             else f"no number of rows takes {claims.verify_ms:g} ms with all-reduces {name}",
             {"rows": rows, "verify_ms": step.total_s * 1e3},
         )
-    if (number := exchanges(setting)) > 0:
-        free = with_allreduce(setting, FlatAllReduce(0.0))
-        needed = {n: (wanted_s - free.step(n).total_s) / number * 1e6 for n in _ROWS}
-        yield Finding(
-            f"all-reduce that takes a verification to {claims.verify_ms:g} ms",
-            "an ordinary engine; the rows are not claimed",
-            f"({claims.verify_ms:g} ms − everything else) / {number}",
-            "implied",
-            ", ".join(f"{us:.0f} µs with {n} rows" for n, us in needed.items() if us > 0),
-            {f"us_at_{n}_rows": us for n, us in needed.items()},
-        )
+
+
+def needed_allreduce(claims: Claims, setting: Setting) -> Iterator[Finding]:
+    """How slow would all-reduces have to be, with so many rows, to fill the verification?"""
+    number = exchanges(setting)
+    if claims.verify_ms is None or not number:
+        return
+    free = with_allreduce(setting, FlatAllReduce(0.0))
+    needed = {n: (claims.verify_ms * 1e-3 - free.step(n).total_s) / number * 1e6 for n in _ROWS}
+    yield Finding(
+        f"all-reduce that takes a verification to {claims.verify_ms:g} ms",
+        "an ordinary engine; the rows are not claimed",
+        f"({claims.verify_ms:g} ms − everything else) / {number}",
+        "implied",
+        ", ".join(f"{us:.0f} µs with {n} rows" for n, us in needed.items() if us > 0)
+        or "none: everything else takes longer",
+        {f"us_at_{n}_rows": us for n, us in needed.items()},
+    )
 
 
 def short_chain(setting: Setting, drafter: KnownDrafter | None) -> Iterator[Finding]:
-    """Which τ would a chain of three have to emit on this machine?"""
-    short = chain(3)
+    """Which τ would a short chain have to emit on this machine?"""
+    short = chain(SHORT_CHAIN)
     whole = setting.round(short)
     beside = ""
     if drafter is not None:
         beside = f"; {drafter.name} reach {drafter.tau_low:g} to {drafter.tau_high:g}, the one used"
         beside += " here may not"
     yield Finding(
-        "break-even of chain:3",
+        f"break-even of {short.name}",
         f"{setting.host_s * 1e3:g} ms of host time in a round",
         f"(verify {whole.verify.total_s * 1e3:.1f} + drafting {whole.drafting.total_s * 1e3:.1f} + "
         f"host {whole.host_s * 1e3:.1f} ms) / {setting.step().total_s * 1e3:.2f} ms",
@@ -104,38 +113,44 @@ def short_chain(setting: Setting, drafter: KnownDrafter | None) -> Iterator[Find
     )
 
 
-def bounds(case: Case, setting: Setting) -> Iterator[Finding]:
-    """The most that communication can be worth, under both readings of the verification."""
-    claims = case.claims
-    if claims.speculative_tok_s is None or claims.verify_ms is None:
+def bound_by_weights(case: Case, setting: Setting) -> Iterator[Finding]:
+    """The most that free communication brings if the weights of many rows fill a verification."""
+    claims, steps = case.claims, case.assumed.draft_steps
+    if claims.speculative_tok_s is None or claims.verify_ms is None or steps is None:
         return
     rows = rows_explaining(setting, claims.verify_ms * 1e-3)
-    steps = case.assumed.draft_steps
-    if rows is not None and steps is not None and rows > steps:
-        draft = Draft(steps, max(1, -(-(rows - 1) // steps)), rows - 1)
-        now, free = setting, with_allreduce(setting, FlatAllReduce(0.0, "free"))
-        tau = claims.speculative_tok_s * now.round(draft).total_s
-        bound = free.speculative_tok_s(draft, tau)
-        yield Finding(
-            "bound: the weights dominate",
-            f"{rows} rows as above, {steps} draft steps (assumed), every all-reduce free",
-            f"{claims.speculative_tok_s:g} tok/s × {now.round(draft).total_s * 1e3:.1f} ms = "
-            f"τ {tau:.2f}; τ / {free.round(draft).total_s * 1e3:.1f} ms",
-            "implied",
-            f"at most {bound:.0f} tok/s, where plain decoding would reach {free.plain_tok_s():.0f}",
-            {"tok_s": bound, "tau": tau, "plain_tok_s": free.plain_tok_s()},
-        )
-    if claims.communication_share is not None:
-        tau = claims.speculative_tok_s * claims.verify_ms * 1e-3
-        left_ms = claims.verify_ms * (1 - claims.communication_share)
-        bound = tau / left_ms * 1e3
-        yield Finding(
-            "bound: the claimed share is true",
-            f"{claims.communication_share:.0%} of the verification is communication, and becomes "
-            "free; drafting is free",
-            f"τ {tau:.2f} / ({claims.verify_ms:g} × {1 - claims.communication_share:.2f} = "
-            f"{left_ms:.1f} ms)",
-            "implied",
-            f"at most {bound:.0f} tok/s",
-            {"tok_s": bound, "tau": tau, "round_ms": left_ms},
-        )
+    if rows is None or rows <= steps:
+        return
+    draft = Draft(steps, -(-(rows - 1) // steps), rows - 1)
+    free = with_allreduce(setting, FlatAllReduce(0.0, "free"))
+    now_s, free_s = setting.round(draft).total_s, free.round(draft).total_s
+    tau = claims.speculative_tok_s * now_s
+    yield Finding(
+        "bound: the weights dominate",
+        f"{rows} rows as above, {steps} draft steps (assumed), every all-reduce free",
+        f"{claims.speculative_tok_s:g} tok/s × {now_s * 1e3:.1f} ms = τ {tau:.2f}; "
+        f"τ / {free_s * 1e3:.1f} ms",
+        "implied",
+        f"at most {tau / free_s:.0f} tok/s, where plain decoding would reach "
+        f"{free.plain_tok_s():.0f}",
+        {"tok_s": tau / free_s, "tau": tau, "plain_tok_s": free.plain_tok_s()},
+    )
+
+
+def bound_by_share(claims: Claims) -> Iterator[Finding]:
+    """The most that free communication brings if the claimed share is believed."""
+    if claims.speculative_tok_s is None or claims.verify_ms is None:
+        return
+    if claims.communication_share is None:
+        return
+    kept = 1 - claims.communication_share
+    tau, left_ms = claims.speculative_tok_s * claims.verify_ms * 1e-3, claims.verify_ms * kept
+    yield Finding(
+        "bound: the claimed share is true",
+        f"{claims.communication_share:.0%} of the verification is communication, and becomes "
+        "free; drafting is free",
+        f"τ {tau:.2f} / ({claims.verify_ms:g} × {kept:.2f} = {left_ms:.1f} ms)",
+        "implied",
+        f"at most {tau / left_ms * 1e3:.0f} tok/s",
+        {"tok_s": tau / left_ms * 1e3, "tau": tau, "round_ms": left_ms},
+    )

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from alula.cost.claims.check import Check
 from alula.cost.claims.finding import EXTRA_MS
+from alula.cost.claims.implied import SHORT_CHAIN
 from alula.cost.claims.stories import Story
 from alula.cost.draft import chain
 from alula.cost.telling.document import Chart, Document, Mark, Table
@@ -63,8 +64,8 @@ def _drawn(found: Check) -> Chart | None:
         )
         for extra in EXTRA_MS
     ]
-    short = found.setting.round(chain(3)).total_s * 1e3
-    marks.append(Mark("chain:3, break-even", short, claims.plain_tok_s * short * 1e-3))
+    short = found.setting.round(chain(SHORT_CHAIN)).total_s * 1e3
+    marks.append(Mark(f"chain:{SHORT_CHAIN}, break-even", short, claims.plain_tok_s * short * 1e-3))
     return Chart("Break-even: above the thick line it pays", claims.plain_tok_s, tuple(marks))
 
 
