@@ -12,7 +12,9 @@ from alula.machine.environment import environment_at
 from alula.machine.gate import Gate, GateVerdict, Layer
 from alula.machine.software import Software, read_software
 from alula.machine.whatif import named
+from elf_files import write_container, write_image, write_library
 from engines_environment import engines, put_toolkit
+from environments import install
 
 CASE = named("8x-rtx-pro-6000")
 OPEN, CLOSED, UNKNOWN = GateVerdict.OPEN, GateVerdict.CLOSED, GateVerdict.UNKNOWN
@@ -73,7 +75,7 @@ def test_the_toolkit_changes_nothing_about_the_list(tmp_path: Path, version: str
 def test_an_unread_toolkit_is_unknown(tmp_path: Path) -> None:
     engines(tmp_path)
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/nvcc").write_text("#!/bin/sh\nexec /opt/nvcc\n")
+    (tmp_path / "bin/nvcc").write_text("#!/bin/sh\nmodule load cuda; nvcc\n")
     gates = chain("flashinfer-allreduce-fusion", CASE, software(tmp_path))
     assert only(gates, Layer.TOOLKIT).verdict is UNKNOWN
 
@@ -117,6 +119,19 @@ def test_the_pcie_allreduce_comes_with_0_6_18(tmp_path: Path) -> None:
         "sglang#34528, open in Aug 2026",
     ]
     assert [g.component for g in new if g.verdict is CLOSED] == ["sglang 0.5.9"]
+
+
+def test_eagle3_needs_its_kernels_and_not_one_attention_library(tmp_path: Path) -> None:
+    site = engines(tmp_path)
+    hopper = write_library(write_container(write_image(90, "a")))
+    blackwell = write_library(write_container(write_image(120, "a")), needed=["libcudart.so.99"])
+    files = {"sgl_kernel/flash_ops.so": hopper, "sgl_kernel/common_ops.so": blackwell}
+    install(site, "sgl-kernel", "0.3.21", files)
+    gates = chain("eagle3", CASE, software(tmp_path))
+    assert only(gates, Layer.DEVICE_CODE).verdict is OPEN
+    assert "flashinfer-python does without" in only(gates, Layer.DEVICE_CODE).observed
+    assert only(gates, Layer.LINKAGE).verdict is CLOSED
+    assert only(gates, Layer.LINKAGE).evidence.endswith("common_ops.so asks for libcudart.so.99")
 
 
 @pytest.mark.parametrize("feature", FEATURES)

@@ -13,8 +13,9 @@ from alula.machine.capability import Capability, Loading
 from alula.machine.components import Component, read_components
 from alula.machine.environment import environment_at
 from alula.machine.linkage import SystemLibraries
+from alula.machine.software import read_software
 from alula.machine.target import Kind, Target
-from elf_files import write_container, write_elf, write_image, write_library
+from elf_files import Part, write_container, write_elf, write_image, write_library
 from environments import install, make_environment
 
 FACTS: dict[str, Any] = json.loads(
@@ -133,6 +134,17 @@ def test_a_soname_of_another_cuda_is_missing(tmp_path: Path) -> None:
     assert found.variant == "cu12"
 
 
+def test_ld_library_path_offers_and_overrides(tmp_path: Path) -> None:
+    site = make_environment(tmp_path)
+    install(site, "fast", "1", {"fast/ops.so": remade({"sm_90": 1}, ["libcudart.so.12"])})
+    (tmp_path / "cuda").mkdir()
+    (tmp_path / "cuda/libcudart.so.12").write_bytes(b"")
+    software = read_software(environment_at(tmp_path), {"LD_LIBRARY_PATH": f"/no:{tmp_path}/cuda"})
+    (fast,) = software.components
+    assert fast.missing == ()
+    assert "before the packages' own" in software.notes[0]
+
+
 def test_a_soname_beside_the_library_or_on_its_path_is_found(tmp_path: Path) -> None:
     site = make_environment(tmp_path)
     library = write_library(
@@ -158,6 +170,34 @@ def test_weak_symbols_need_nobody(tmp_path: Path) -> None:
     library = write_library(write_container(write_image(90)), weak=["_ZN3c106hiddenEv"])
     install(site, "weak", "1", {"weak/ops.so": library})
     assert components(tmp_path)["weak"].missing == ()
+
+
+def test_stubs_without_kernels_say_nothing_about_a_library(tmp_path: Path) -> None:
+    stub = write_elf([Part(".nv.info", b"\0" * 8)], machine=190)
+    kernel = write_elf([Part(".text.k", b"\0" * 8)], machine=190)
+    site = make_environment(tmp_path)
+    files = {
+        "c/libstub.so": write_library(write_container(write_image(52, payload=stub))),
+        "c/libfull.so": write_library(write_container(write_image(52, payload=kernel))),
+    }
+    install(site, "nvidia-cufft-cu12", "11", files)
+    held = {Path(lib.path).name: lib for lib in components(tmp_path)["nvidia-cufft-cu12"].libraries}
+    assert held["libstub.so"].containers == {}
+    assert "no kernel" in held["libstub.so"].unknown[0]
+    assert held["libfull.so"].targets() == {"sm_52": 1}
+
+
+def test_plugins_that_nothing_needs_are_told_from_libraries(tmp_path: Path) -> None:
+    site = make_environment(tmp_path)
+    files = {
+        "n/libplugin.so.3": write_library(needed=["libmpi.so.40"]),
+        "n/libmain.so.3": write_library(needed=["libmpi.so.40"], soname="libmain.so.3"),
+        "n/ops.so": write_library(needed=["libmain.so.3", "libmpi.so.40"]),
+    }
+    install(site, "nvidia-nvshmem-cu12", "3", files)
+    missing = components(tmp_path)["nvidia-nvshmem-cu12"].missing
+    assert {Path(m.library).name for m in missing if m.is_plugin} == {"libplugin.so.3"}
+    assert len(missing) == 3
 
 
 def test_loose_cubins_are_added_up(tmp_path: Path) -> None:

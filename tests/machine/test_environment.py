@@ -41,6 +41,17 @@ def test_files_owned_twice(tmp_path: Path) -> None:
     }
 
 
+def test_the_same_file_of_two_packages_harms_nobody(tmp_path: Path) -> None:
+    site = make_environment(tmp_path)
+    for name, digest in (("a", "1"), ("b", "1"), ("c", "2")):
+        install(site, name, "1")
+        shared = "sha256=5" if name != "c" else "sha256=6"
+        record = f"nvidia/__init__.py,{shared},0\n" if name != "c" else ""
+        record += f"x/y.py,sha256={digest},0\n"
+        (site / f"{name}-1.dist-info/RECORD").write_text(record)
+    assert environment_at(tmp_path).owned_twice() == {f"{SITE}/x/y.py": ("a", "b", "c")}
+
+
 def test_an_editable_package_is_read_where_it_lies(tmp_path: Path) -> None:
     site = make_environment(tmp_path / "env")
     checkout = tmp_path / "my checkout"

@@ -13,6 +13,7 @@ from alula.machine.capability import Capability
 from alula.machine.components import read_components
 from alula.machine.environment import environment_at
 from alula.machine.kernels import EmptyKernels, find_empty_kernels
+from alula.machine.linkage import SystemLibraries
 from alula.machine.lz4 import unpack
 from alula.machine.source import DamagedError
 from elf_files import Part, write_container, write_elf, write_image, write_library
@@ -34,7 +35,7 @@ def packed(data: bytes) -> bytes:
 def found(tmp_path: Path, *images: bytes, gpu: str = "12.0") -> tuple[EmptyKernels, ...]:
     site = make_environment(tmp_path)
     install(site, "ops", "1", {"ops/k.so": write_library(write_container(*images))})
-    components = read_components(environment_at(tmp_path))
+    components = read_components(environment_at(tmp_path), SystemLibraries(tmp_path))
     return find_empty_kernels(components, [Capability.parse(gpu)])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from dataclasses import replace
@@ -84,14 +85,16 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
 
 
 def test_without_gpus_nothing_is_passed() -> None:
-    outcomes = list(run_probes(["kernel", "p2p", "collective"], Path(sys.executable), 0))
+    outcomes = list(
+        run_probes(["kernel", "p2p", "collective"], Path(sys.executable), 0, os.environ)
+    )
     assert [outcome.ending for outcome in outcomes] == [Ending.NOT_RUN] * 3
-    alone = list(run_probes(["p2p"], Path(sys.executable), 1))
+    alone = list(run_probes(["p2p"], Path(sys.executable), 1, os.environ))
     assert alone[0].findings == ("it needs two GPUs",)
 
 
 def test_the_import_probe_runs_without_alula() -> None:
-    (outcome,) = run_probes(["import"], Path(sys.executable), 0)
+    (outcome,) = run_probes(["import"], Path(sys.executable), 0, os.environ)
     assert outcome.ending is Ending.PASSED
     assert "torch" in outcome.measured
 

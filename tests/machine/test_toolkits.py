@@ -93,6 +93,17 @@ def test_a_linked_nvcc_leads_to_its_toolkit(tmp_path: Path) -> None:
     assert found.toolkit.version == "12.8.93"
 
 
+def test_a_script_that_calls_nvcc_leads_to_its_toolkit(tmp_path: Path) -> None:
+    make_environment(tmp_path)
+    put(tmp_path / "cuda/bin/nvcc", b"")
+    put(tmp_path / "cuda/bin/ptxas", OF_12_8)
+    script = f'#!/bin/sh\n# a wrapper\n\nexec {tmp_path}/cuda/bin/nvcc "$@"\n'
+    put(tmp_path / "wrapper/bin/nvcc", script.encode())
+    found = picked(tmp_path, {"PATH": f"{tmp_path}/wrapper/bin"})["torch extensions"]
+    assert found.toolkit is not None
+    assert found.toolkit.version == "12.8.93"
+
+
 def test_an_environment_has_its_own_tools_first(tmp_path: Path) -> None:
     make_environment(tmp_path)
     put(tmp_path / "bin/nvcc", b"")

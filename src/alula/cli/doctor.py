@@ -21,7 +21,7 @@ def doctor(
         typer.Argument(
             help="Show the whole chain of gates of a feature: flashinfer-allreduce-fusion, "
             "torch-symm-mem, custom-allreduce, flashinfer-pcie-allreduce, eagle3.",
-            metavar="[FEATURE]...",
+            metavar="FEATURE",
             show_default=False,
         ),
     ] = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from alula.cli.doctor_view import Block, blocks, summary, verdicts
+from alula.cli.doctor_view import Block, blocks, printable, summary, verdicts
 
 
 def as_markdown(report: dict[str, Any]) -> str:
@@ -30,6 +30,7 @@ def _row(cells: tuple[str, ...]) -> str:
 
 def _cell(text: str) -> str:
     """A text that stays in its cell and means nothing to Markdown or HTML."""
+    text = printable(text)
     for mark in "\\`|*_<>[]":
         text = text.replace(mark, f"\\{mark}")
     return " ".join(text.split())

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from alula.cli.doctor_view import Block, blocks, chains, summary, verdicts
+from alula.cli.doctor_view import Block, blocks, chains, printable, summary, verdicts
 
 _PIPED_WIDTH = 160
 
@@ -19,11 +19,11 @@ def print_report(report: dict[str, Any]) -> None:
     if not console.is_terminal:
         console.width = _PIPED_WIDTH
     for line in summary(report):
-        console.print(Text(line, style="dim"))
+        console.print(Text(printable(line), style="dim"))
     for block in chains(report) if report["features"] else blocks(report):
         _print_block(console, block)
     for line in verdicts(report):
-        console.print(Text(line, style="bold"))
+        console.print(Text(printable(line), style="bold"))
 
 
 def _print_block(console: Console, block: Block) -> None:
@@ -39,6 +39,6 @@ def _print_block(console: Console, block: Block) -> None:
     for header in block.headers:
         table.add_column(header, overflow="fold")
     for row in block.rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     console.print(table)
     console.print()

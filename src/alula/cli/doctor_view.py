@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-Row = tuple[str, ...]
+from alula.cli.doctor_components import Row, component_rows
 
 _MARKS = {"open": "✓", "closed": "✗", "unknown": "?"}
 
@@ -52,7 +51,7 @@ def _overview(report: dict[str, Any]) -> Iterator[Block]:
     yield Block("Compilers at run time", ("", "toolkit", "because"), _jits(software))
     capabilities = sorted({gpu["capability"] for gpu in machine["gpus"] if gpu["visible"]})
     headers = ("", "version", "built for", "device code", *capabilities)
-    yield Block("Components", headers, _components(software, capabilities))
+    yield Block("Components", headers, component_rows(software, capabilities))
     if report["gates"]:
         yield Block("In the way", ("", "layer", "needs", "found"), _gates(report["gates"]))
 
@@ -86,6 +85,11 @@ def verdicts(report: dict[str, Any]) -> list[str]:
         else:
             lines.append(f"{name}: all {len(chain)} gates are open")
     return lines
+
+
+def printable(text: str) -> str:
+    """A text whose control characters are written out: names of packages are anybody's."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
 def _gpus(machine: dict[str, Any]) -> list[Row]:
@@ -168,64 +172,6 @@ def _jits(software: dict[str, Any]) -> list[Row]:
         version = (toolkit["version"] or "version unknown") if toolkit else "none"
         rows.append((jit["name"], version, jit["because"]))
     return rows
-
-
-def _components(software: dict[str, Any], capabilities: list[str]) -> list[Row]:
-    loading = {
-        (each["component"], each["library"], each["capability"]): each
-        for each in software["loading"]
-    }
-    rows: list[Row] = []
-    for component in software["components"]:
-        blank = ("",) * len(capabilities)
-        rows.append((component["name"], component["version"], component["variant"], "", *blank))
-        shown = set[str]()
-        for library in _with_code(component):
-            verdicts = tuple(
-                _loading(loading.get((component["name"], library["path"], capability)))
-                for capability in capabilities
-            )
-            row = (f"  {Path(library['path']).name}", "", "", _targets(library), *verdicts)
-            # A package may hold the same library several times.
-            if (key := json.dumps(row)) not in shown:
-                shown.add(key)
-                rows.append(row)
-    return rows
-
-
-def _with_code(component: dict[str, Any]) -> list[dict[str, Any]]:
-    held = [library for library in component["libraries"] if library["containers"]]
-    return held if component["cubins"] is None else [*held, component["cubins"]]
-
-
-def _targets(library: dict[str, Any]) -> str:
-    """The architectures of a library; PTX with its version."""
-    found: dict[str, None] = {}
-    for signature in library["containers"]:
-        found.update(dict.fromkeys(signature.split()))
-    cubins = sorted((t.removeprefix("sm_") for t in found if t.startswith("sm_")), key=_order)
-    ptx = sorted(
-        (t.removeprefix("compute_") for t in found if t.startswith("compute_")), key=_order
-    )
-    lto = sorted((t.removeprefix("lto_") for t in found if t.startswith("lto_")), key=_order)
-    parts = [" ".join(cubins)]
-    parts += [f"PTX {', '.join(text.replace('@', ' of ISA ') for text in ptx)}"] if ptx else []
-    parts += [f"LTO {' '.join(lto)}"] if lto else []
-    return "; ".join(filter(None, parts))
-
-
-def _order(target: str) -> tuple[int, str]:
-    digits = target.partition("@")[0].rstrip("af")
-    return (int(digits) if digits.isdigit() else 0), target
-
-
-def _loading(found: dict[str, Any] | None) -> str:
-    if found is None:
-        return ""
-    total = sum(found["containers"].values())
-    best = found["containers"][found["verdict"]]
-    share = "" if best == total else f" {best}/{total}"
-    return f"{found['verdict']}{share}"
 
 
 def _gates(gates: list[dict[str, Any]]) -> list[Row]:

@@ -95,7 +95,12 @@ def _held(library: Library) -> str:
 
 def _linkage(software: Software) -> Iterator[Gate]:
     for component in software.components:
-        sonames = {name: each.library for each in component.missing for name in each.sonames}
+        sonames = {
+            name: each.library
+            for each in component.missing
+            for name in each.sonames
+            if not each.is_plugin
+        }
         if sonames:
             yield _missing(component, f"{', '.join(sorted(sonames))} to be found", sonames)
         of_torch = {name: each.library for each in component.missing for name in each.torch_symbols}

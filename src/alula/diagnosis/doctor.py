@@ -70,7 +70,7 @@ def examine(
     outcomes: list[Outcome] = []
     for name in names:
         probing(name)
-        outcomes += run_probes([name], python, len(machine.visible()), dict(environ))
+        outcomes += run_probes([name], python, len(machine.visible()), environ)
     return replace(report, probes=tuple(outcomes))
 
 

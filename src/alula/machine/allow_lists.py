@@ -76,7 +76,7 @@ def sources(roots: Iterable[Path], names: Iterable[str]) -> Iterator[tuple[Path,
 def scan_file(package: str, path: Path, shown: str) -> list[AllowList]:
     """The lists of one file; none where it cannot be read or is not Python."""
     try:
-        if path.stat().st_size > _LARGEST_SOURCE:
+        if not path.is_file() or path.stat().st_size > _LARGEST_SOURCE:
             return []
         source = path.read_bytes()
     except OSError:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from alula.machine.environment import Distribution, Environment, canonical
+from alula.machine.environment import Distribution, Environment, canonical, read_text
 from alula.machine.library import Library, read_library
 from alula.machine.linkage import Linker, Missing, SystemLibraries, shared_libraries
 
@@ -60,22 +60,24 @@ class Component:
         return held if self.cubins is None else (*held, self.cubins)
 
 
-def read_components(
-    environment: Environment, system: SystemLibraries | None = None
-) -> tuple[Component, ...]:
+def read_components(environment: Environment, system: SystemLibraries) -> tuple[Component, ...]:
     """The components of an environment, the well-known first."""
-    linker = Linker(environment, system or SystemLibraries())
+    libraries = {
+        key: [read_library(path) for path in shared_libraries(distribution)]
+        for key, distribution in environment.distributions.items()
+    }
+    asked_for = {name for each in libraries.values() for library in each for name in library.needed}
+    linker = Linker(environment, system, frozenset(asked_for))
     found: dict[str, Component] = {}
     for key, distribution in environment.distributions.items():
-        component = _component(distribution, linker)
+        component = _component(distribution, libraries[key], linker)
         if key in NAMED or component.device_code() or component.missing:
             found[key] = component
     order = {name: rank for rank, name in enumerate(NAMED)}
     return tuple(found[key] for key in sorted(found, key=lambda k: (order.get(k, 99), k)))
 
 
-def _component(distribution: Distribution, linker: Linker) -> Component:
-    libraries = [read_library(path) for path in shared_libraries(distribution)]
+def _component(distribution: Distribution, libraries: list[Library], linker: Linker) -> Component:
     missing = tuple(filter(None, map(linker.missing, libraries)))
     lacking = {each.library for each in missing}
     variant, source = _variant(distribution, libraries)
@@ -127,10 +129,7 @@ def _variant(distribution: Distribution, libraries: Iterable[Library]) -> tuple[
 
 
 def _torch_cuda(site: Path) -> str:
-    try:
-        text = (site / "torch/version.py").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    text = read_text(site / "torch/version.py")
     found = _TORCH_CUDA.search(text)
     if found:
         return f"cu{found[1]}{found[2]}"

@@ -26,6 +26,9 @@ _BRANCHES = (
 """First driver branch of each CUDA version. Source: NVIDIA's CUDA 13.1 release notes, table of
 toolkit and driver versions; 595 and 610 as seen in reports of users."""
 
+_NEWEST_BRANCH = 619
+"""What later branches bring is not known."""
+
 _ISA_OF_CUDA_12 = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 5, 7: 6, 8: 7, 9: 8}
 """Minor PTX version by minor CUDA version. Source: PTX ISA manual, table of release notes."""
 
@@ -48,6 +51,8 @@ def parse_driver(text: str) -> tuple[int, ...]:
 
 def cuda_of_driver(driver: tuple[int, ...]) -> tuple[int, int] | None:
     """The CUDA version that a driver of this version brings; None where it is not known."""
+    if driver[:1] > (_NEWEST_BRANCH,):
+        return None
     return next((cuda for branch, cuda in _BRANCHES if driver[:1] >= (branch,)), None)
 
 

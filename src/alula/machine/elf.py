@@ -7,6 +7,7 @@ that of the System V ABI, chapters 4 and 5.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,16 +39,6 @@ class Section(NamedTuple):
     offset: int
     size: int
     link: int
-
-
-class Symbols(NamedTuple):
-    """The dynamic symbols of a file: what it offers and what it asks for.
-
-    A weak symbol may stay unresolved, so it is never asked for.
-    """
-
-    defined: frozenset[str]
-    needed: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +80,23 @@ class ElfFile:
             search_path=tuple(part for path in paths for part in path.split(":") if part),
         )
 
-    def symbols(self) -> Symbols:
-        """Names of the dynamic symbols, without their versions."""
-        defined: set[str] = set()
-        needed: set[str] = set()
+    def needed_symbols(self) -> frozenset[str]:
+        """Dynamic symbols that it asks for; a weak one may stay unresolved and is not asked for."""
+        return self._symbols(lambda index, binding: index == 0 and binding != _WEAK)
+
+    def defined_symbols(self) -> frozenset[str]:
+        """Dynamic symbols that it offers."""
+        return self._symbols(lambda index, _: index != 0)
+
+    def _symbols(self, wanted: Callable[[int, int], bool]) -> frozenset[str]:
+        """Names, without their versions, of the symbols with such an index and binding."""
+        names: set[str] = set()
         for section in self._of_kind(_DYNAMIC_SYMBOLS):
             strings = self._strings_of(section)
             for name, info, _, index, _, _ in _SYMBOL.iter_unpack(self._bytes(section, _SYMBOL)):
-                binding = info >> 4
-                if not name or binding == _LOCAL or (index == 0 and binding == _WEAK):
-                    continue
-                (defined if index else needed).add(_text(strings, name))
-        return Symbols(frozenset(defined), frozenset(needed))
+                if name and info >> 4 != _LOCAL and wanted(index, info >> 4):
+                    names.add(_text(strings, name))
+        return frozenset(names)
 
     def _of_kind(self, kind: int) -> list[Section]:
         return [section for section in self.sections if section.kind == kind]

@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 from alula.errors import UsageError
 
 _SITES = ("lib/python3*/site-packages", "lib64/python3*/site-packages", "Lib/site-packages")
+_CACHE = "__pycache__"
 _LARGEST_TEXT = 64 << 20
 
 
@@ -45,22 +46,32 @@ class Distribution:
         return self.info.parent
 
     @cached_property
+    def record(self) -> Mapping[str, str]:
+        """The hash of each file it owns, by its path relative to `site`, "" where none is said."""
+        rows = csv.reader(read_text(self.info / "RECORD").splitlines())
+        return {row[0]: row[1] if len(row) > 1 else "" for row in rows if row}
+
+    @property
     def files(self) -> tuple[str, ...]:
         """The files it owns, relative to `site`, as its RECORD lists them."""
-        text = _read_text(self.info / "RECORD")
-        return tuple(row[0] for row in csv.reader(text.splitlines()) if row)
+        return tuple(self.record)
 
     @cached_property
     def roots(self) -> tuple[Path, ...]:
         """Folders in which its source lies: the site, or the checkout of an editable install."""
         try:
-            origin = json.loads(_read_text(self.info / "direct_url.json") or "{}")
+            origin = json.loads(read_text(self.info / "direct_url.json") or "{}")
             url = origin["url"] if origin["dir_info"]["editable"] else ""
         except (ValueError, KeyError, TypeError):
             return (self.site,)
         parts = urlsplit(url)
         folder = Path(unquote(parts.path))
         return (folder, folder / "src") if parts.scheme == "file" else (self.site,)
+
+    @property
+    def is_editable(self) -> bool:
+        """Whether its files lie in a checkout, which no RECORD lists."""
+        return self.roots != (self.site,)
 
 
 @dataclass(frozen=True)
@@ -81,18 +92,24 @@ class Environment:
         return next((distribution for distribution in found if distribution), None)
 
     def owned_twice(self) -> dict[str, tuple[str, ...]]:
-        """Files that two packages claim: the one installed last has overwritten the other."""
-        owners: dict[str, list[str]] = {}
+        """Files that two packages claim with unlike content, so that one has overwritten the other.
+
+        Packages of one family bring the same `__init__.py`: that harms nobody.
+        """
+        owners: dict[str, dict[str, str]] = {}
         for distribution in self.distributions.values():
-            for file in set(distribution.files):
-                owners.setdefault(f"{distribution.site}/{file}", []).append(distribution.name)
-        return {
-            Path(file).relative_to(self.prefix).as_posix()
-            if Path(file).is_relative_to(self.prefix)
-            else file: tuple(sorted(names))
-            for file, names in sorted(owners.items())
-            if len(names) > 1 and "__pycache__" not in file
+            for file, digest in distribution.record.items():
+                owners.setdefault(f"{distribution.site}/{file}", {})[distribution.name] = digest
+        twice = {
+            file: tuple(sorted(by))
+            for file, by in sorted(owners.items())
+            if len(by) > 1 and (len(set(by.values())) > 1 or "" in by.values())
         }
+        return {self._shown(file): names for file, names in twice.items() if _CACHE not in file}
+
+    def _shown(self, file: str) -> str:
+        path = Path(file)
+        return path.relative_to(self.prefix).as_posix() if self.prefix in path.parents else file
 
 
 def own_environment() -> Environment:
@@ -147,7 +164,7 @@ def _examine(prefix: Path, sites: Iterable[Path], python: str, notes: list[str])
 
 def _distributions(site: Path, notes: list[str]) -> Iterator[Distribution]:
     for info in sorted(site.glob("*.dist-info")):
-        headers = HeaderParser().parsestr(_read_text(info / "METADATA").partition("\n\n")[0])
+        headers = HeaderParser().parsestr(read_text(info / "METADATA").partition("\n\n")[0])
         name, version = headers.get("Name", ""), headers.get("Version", "")
         if not name or not version:
             notes.append(f"{info.name} has no readable METADATA")
@@ -162,7 +179,7 @@ def _holds_packages(folder: Path) -> bool:
 
 def _settings(prefix: Path) -> dict[str, str]:
     """The lines of pyvenv.cfg."""
-    lines = _read_text(prefix / "pyvenv.cfg").splitlines()
+    lines = read_text(prefix / "pyvenv.cfg").splitlines()
     pairs = (line.partition("=") for line in lines if "=" in line)
     return {key.strip().lower(): value.strip() for key, _, value in pairs}
 
@@ -170,11 +187,11 @@ def _settings(prefix: Path) -> dict[str, str]:
 def _python_version(settings: Mapping[str, str], sites: Iterable[Path]) -> str:
     stated = settings.get("version_info") or settings.get("version") or ""
     named = next((site.parent.name.removeprefix("python") for site in sites), "")
-    stated = ".".join(stated.split(".")[:3])
-    return stated or (named if re.fullmatch(r"3\.\d+", named) else "")
+    candidates = (re.match(r"3\.\d+(\.\d+)?", text) for text in (stated, named))
+    return next((found[0] for found in candidates if found), "")
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
     """A text file; "" where it is missing, unreadable or of a size that no such file has."""
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST_TEXT:

@@ -16,17 +16,15 @@ from alula.machine.capability import Capability, Loading, loading_of
 from alula.machine.components import Component
 from alula.machine.elf import ElfFile, UnknownLayoutError
 from alula.machine.fatbin import Image, read_device_code
-from alula.machine.lz4 import unpack
-from alula.machine.source import BytesSource, DamagedError, FileSource, Source
+from alula.machine.images import kernel_sizes
+from alula.machine.source import DamagedError, FileSource, Source
 from alula.machine.target import Kind
 
 EMPTY, FULL = 256, 1024
 """Bytes of code: an empty kernel has at most the one, a kernel with a body at least the other.
 Measured on the libraries of sgl-kernel 0.3.21 and torch 2.9.1."""
-_CODE = ".text."
 _MOST_UNPACKED = 64 << 20
 """Bytes unpacked for one library, some ten seconds; the rest is counted as not read."""
-_LARGEST_IMAGE = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,24 +79,6 @@ def _sizes_by_image(source: Source, cubins: list[Image]) -> tuple[list[dict[str,
             readable = True
         sizes.append(kernel_sizes(source, image) if readable else None)
     return sizes, sizes.count(None)
-
-
-def kernel_sizes(source: Source, image: Image) -> dict[str, int] | None:
-    """Bytes of code of each kernel of a cubin; None where it cannot be read."""
-    try:
-        if max(image.size, image.unpacked_size) > _LARGEST_IMAGE:
-            return None
-        data = source.read(image.offset, image.size)
-        if image.compression:
-            data = unpack(data, image.unpacked_size)
-        sections = ElfFile(BytesSource(data)).sections
-    except (DamagedError, UnknownLayoutError):
-        return None
-    return {
-        section.name.removeprefix(_CODE): section.size
-        for section in sections
-        if section.name.startswith(_CODE)
-    }
 
 
 def _empty_on(

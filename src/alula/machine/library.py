@@ -12,10 +12,13 @@ from pathlib import Path
 from alula.machine.capability import Capability, Isa, Loading, best_loading
 from alula.machine.elf import ElfFile, UnknownLayoutError
 from alula.machine.fatbin import DeviceCode, read_device_code
-from alula.machine.source import DamagedError, FileSource
+from alula.machine.images import kernel_sizes
+from alula.machine.source import DamagedError, FileSource, Source
 from alula.machine.target import Kind, Target
 
 _CUBIN_MACHINE = 190
+_FEW, _SMALL = 16, 8192
+_HOLLOW = "its images hold no kernel; there may be some packed in a way of its own"
 
 _TORCH = re.compile(r"_Z[A-Z]*K?(?:3c10|2at|5torch|6caffe2)|aoti_torch_")
 """Mangled names within torch's namespaces; a name may start with a type of them too, which is
@@ -79,7 +82,7 @@ def defined_symbols(path: Path) -> frozenset[str]:
     """The dynamic symbols that a library offers; empty where it cannot be read."""
     try:
         with FileSource(path) as source:
-            return ElfFile(source).symbols().defined
+            return ElfFile(source).defined_symbols()
     except (OSError, DamagedError, UnknownLayoutError):
         return frozenset()
 
@@ -89,18 +92,31 @@ def _read(path: Path, source: FileSource) -> Library:
     if elf.machine == _CUBIN_MACHINE:
         return Library(str(path), source.size, {_cubin_target(elf.flags): 1})
     code = read_device_code(source, elf)
-    linkage, symbols = elf.linkage(), elf.symbols()
+    linkage, symbols = elf.linkage(), elf.needed_symbols()
+    hollow = _holds_no_kernel(source, code)
     return Library(
         path=str(path),
         size=source.size,
-        containers=_containers(code),
+        containers={} if hollow else _containers(code),
         soname=linkage.soname,
         needed=linkage.needed,
         search_path=linkage.search_path,
-        torch_symbols=_matching(_TORCH, symbols.needed),
-        nccl_symbols=_matching(_NCCL, symbols.needed),
-        unknown=code.unknown,
+        torch_symbols=_matching(_TORCH, symbols),
+        nccl_symbols=_matching(_NCCL, symbols),
+        unknown=(*code.unknown, _HOLLOW) if hollow else code.unknown,
     )
+
+
+def _holds_no_kernel(source: Source, code: DeviceCode) -> bool:
+    """Whether all there is are stubs, as in libcufft, which packs its kernels in its own way.
+
+    Only libraries of a few small images are looked into; in any other there is something.
+    """
+    if not code.images or len(code.images) > _FEW or code.unknown:
+        return False
+    if any(each.size > _SMALL or each.target.kind is not Kind.CUBIN for each in code.images):
+        return False
+    return all(kernel_sizes(source, each) == {} for each in code.images)
 
 
 def _containers(code: DeviceCode) -> dict[str, int]:

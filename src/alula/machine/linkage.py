@@ -20,6 +20,7 @@ from alula.machine.library import Library, defined_symbols
 SHARED_LIBRARY = re.compile(r"\.so(\.\d+)*$")
 
 _OF_THE_DRIVER = re.compile(r"lib(cuda|nvidia-.*|nvcuvid|nvoptix)\.so")
+_OF_CUDA = re.compile(r"lib(cuda|cudart|cublas|cublasLt|cudnn|nccl|nvrtc|nvJitLink)\.so")
 _OF_THE_SYSTEM = re.compile(
     r"(lib(c|m|dl|rt|pthread|util|resolv|gcc_s|stdc\+\+|gomp|z|python3\.\d+m?(\.\d+)?)|ld-linux.*)"
     r"\.so"
@@ -35,6 +36,8 @@ class Missing:
     sonames: tuple[str, ...] = ()
     torch_symbols: tuple[str, ...] = ()
     nccl_symbols: tuple[str, ...] = ()
+    is_plugin: bool = False
+    """A versioned library that no other needs: it is loaded only where its system is there."""
 
     def __bool__(self) -> bool:
         return bool(self.sonames or self.torch_symbols or self.nccl_symbols)
@@ -43,9 +46,12 @@ class Missing:
 class Linker:
     """The libraries that an environment offers to each other."""
 
-    def __init__(self, environment: Environment, system: SystemLibraries) -> None:
+    def __init__(
+        self, environment: Environment, system: SystemLibraries, asked_for: frozenset[str]
+    ) -> None:
         self._environment = environment
         self._system = system
+        self._asked_for = asked_for
 
     @cached_property
     def offered(self) -> Mapping[str, Path]:
@@ -63,7 +69,12 @@ class Linker:
             tuple(soname for soname in library.needed if not self._found(library, soname)),
             self._unmet(library, library.torch_symbols, self._torch),
             self._unmet(library, library.nccl_symbols, self._nccl),
+            self._is_plugin(library),
         )
+
+    def _is_plugin(self, library: Library) -> bool:
+        name = Path(library.path).name
+        return not name.endswith(".so") and not {name, library.soname} & self._asked_for
 
     def _found(self, library: Library, soname: str) -> bool:
         if _OF_THE_DRIVER.match(soname) or _OF_THE_SYSTEM.match(soname):
@@ -117,20 +128,23 @@ def missing_symbols(asked: Iterable[str], offered: frozenset[str] | None) -> tup
 def shared_libraries(distribution: Distribution) -> list[Path]:
     """The shared libraries of a package, each once however many links lead to it."""
     found: dict[Path, Path] = {}
-    for file in distribution.files:
-        if SHARED_LIBRARY.search(file):
-            path = distribution.site / file
-            found.setdefault(path.resolve(), path)
+    paths = [distribution.site / file for file in distribution.files if SHARED_LIBRARY.search(file)]
+    if distribution.is_editable:
+        paths += sorted(distribution.roots[0].rglob("*.so"))
+    for path in paths:
+        found.setdefault(path.resolve(), path)
     return list(found.values())
 
 
 class SystemLibraries:
-    """What the system's loader would find, from its cache file and its folders."""
+    """What the system's loader would find: in LD_LIBRARY_PATH, its cache file, its folders."""
 
-    def __init__(self, root: Path = Path("/")) -> None:
+    def __init__(self, root: Path = Path("/"), library_path: str = "") -> None:
         machine = platform.machine()
         names = ("lib", "lib64", "usr/lib", "usr/lib64", f"usr/lib/{machine}-linux-gnu")
-        self._folders = [root / name for name in names]
+        self.first = [Path(entry) for entry in library_path.split(":") if entry]
+        """Folders of LD_LIBRARY_PATH, which come before a library's own search path."""
+        self._folders = [*self.first, *(root / name for name in names)]
         self._cache_file = root / "etc/ld.so.cache"
 
     @cached_property
@@ -139,6 +153,11 @@ class SystemLibraries:
             return self._cache_file.read_bytes()
         except OSError:
             return b""
+
+    def overriding(self) -> list[Path]:
+        """CUDA's libraries that LD_LIBRARY_PATH puts before those of the packages."""
+        files = (path for folder in self.first if folder.is_dir() for path in folder.iterdir())
+        return sorted(path for path in files if _OF_CUDA.match(path.name))
 
     def __contains__(self, soname: str) -> bool:
         if f"\0{soname}\0".encode() in self._cache:

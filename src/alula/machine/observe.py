@@ -31,6 +31,9 @@ def machine_of(
             driver=kernel, platform=read_platform(files, ()), notes=(_unseen(kernel, reason),)
         )
     gpus, notes = _mark_visible([_with_bus(files, gpu) for gpu in nvml.gpus()], environ)
+    split = ", ".join(str(gpu.index) for gpu in gpus if gpu.mig == "on")
+    if split:
+        notes += (f"GPU {split} is split by MIG: CUDA sees its parts, with less memory each",)
     links = nvml.links()
     return Machine(
         gpus=gpus,

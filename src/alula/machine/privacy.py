@@ -37,7 +37,9 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:])"), "<address>"),
     (re.compile(r"(?<![\w:.])(?:[0-9a-fA-F]{1,4}:){4,7}[0-9a-fA-F]{1,4}(?![\w:])"), "<address>"),
     (
-        re.compile(r"(?<![\w:])[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{1,4})*::[0-9a-fA-F:]*[0-9a-fA-F]"),
+        re.compile(
+            r"(?<![\w:])[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{1,4})*::[0-9a-fA-F:]*[0-9a-fA-F](?![\w:])"
+        ),
         "<address>",
     ),
     (re.compile(r"(?i)\b(serial(?:[ _-]?(?:no|number))?\s*[=:#]\s*)\S+"), r"\1<serial>"),

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -85,7 +85,7 @@ def check_idle(machine: Machine, force: bool) -> None:
 
 
 def run_probes(
-    names: Sequence[str], python: Path, gpus: int, environ: dict[str, str] | None = None
+    names: Sequence[str], python: Path, gpus: int, environ: Mapping[str, str]
 ) -> Iterator[Outcome]:
     """Run probes one after another. Where there is no GPU only the imports are tried."""
     for name in names:
@@ -95,7 +95,26 @@ def run_probes(
             yield Outcome(name, Ending.NOT_RUN, findings=("it needs two GPUs",))
         else:
             script = _SCRIPTS / f"{name}_probe.py"
-            yield run_script(name, [str(python), "-I", str(script)], SECONDS[name], environ=environ)
+            command = [str(python), "-I", str(script)]
+            with tempfile.TemporaryDirectory() as caches:
+                within = _activated(python, environ, Path(caches))
+                yield run_script(name, command, SECONDS[name], environ=within)
+
+
+def _activated(python: Path, environ: Mapping[str, str], caches: Path) -> dict[str, str]:
+    """The variables of an activated environment, and caches of its own.
+
+    What a probe compiles must neither come from an earlier run nor be left for a later one:
+    FlashInfer's cache does not tell the kernels of two toolkits apart (flashinfer#3229).
+    """
+    return {
+        **environ,
+        "PATH": f"{python.parent}{os.pathsep}{environ.get('PATH', '')}",
+        "FLASHINFER_WORKSPACE_BASE": str(caches),
+        "TRITON_CACHE_DIR": str(caches / "triton"),
+        "TORCH_EXTENSIONS_DIR": str(caches / "torch"),
+        "CUDA_CACHE_PATH": str(caches / "cuda"),
+    }
 
 
 def run_script(

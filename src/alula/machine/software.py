@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 from alula.machine.allow_lists import AllowList, scan_file, sources
 from alula.machine.components import Component, read_components
 from alula.machine.environment import Environment
+from alula.machine.linkage import SystemLibraries
 from alula.machine.scan_cache import ScanCache
 from alula.machine.text_gates import TextGate, find_text_gates
 from alula.machine.toolkits import Jit, Toolkit, find_toolkits, jits
@@ -65,7 +66,8 @@ def read_software(
     environment: Environment, environ: Mapping[str, str], cache: Path | None = None
 ) -> Software:
     """Everything that files say of an environment; `cache` is a file to keep scans in."""
-    components = read_components(environment)
+    system = SystemLibraries(library_path=environ.get("LD_LIBRARY_PATH", ""))
+    components = read_components(environment, system)
     toolkits = find_toolkits(environment, environ)
     return Software(
         environment=str(environment.prefix),
@@ -82,8 +84,23 @@ def read_software(
         allow_lists=_allow_lists(environment, ScanCache(cache)),
         texts=find_text_gates(environment),
         owned_twice=environment.owned_twice(),
-        notes=environment.notes,
+        notes=(
+            *environment.notes,
+            *_without_record(environment, components),
+            *(
+                f"LD_LIBRARY_PATH puts {path} before the packages' own"
+                for path in system.overriding()
+            ),
+        ),
     )
+
+
+def _without_record(environment: Environment, components: tuple[Component, ...]) -> Iterator[str]:
+    """Packages whose files are not known, as those of a system's own package manager."""
+    for component in components:
+        distribution = environment.distributions[component.name]
+        if not distribution.files and not distribution.is_editable:
+            yield f"{component.name} has no RECORD: its binaries were not read"
 
 
 def _allow_lists(environment: Environment, cache: ScanCache) -> tuple[AllowList, ...]:

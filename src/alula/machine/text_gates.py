@@ -87,6 +87,8 @@ def _line_of(distribution: Distribution, file: str, text: str) -> int:
     """The line that holds a text, 0 where there is none."""
     for root in distribution.roots:
         for path in (root / file, root / "python" / file):
+            if not path.is_file():
+                continue
             try:
                 lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
             except OSError:

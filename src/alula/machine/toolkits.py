@@ -5,6 +5,7 @@ Nothing found is run: versions and architectures are read from the text inside t
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -18,6 +19,8 @@ _ARCHITECTURE = re.compile(rb"sm_(\d{2,3}[af]?)\0")
 _OLDEST = {13: 75, 12: 50}
 """Oldest architecture of each major version: ptxas goes on naming what it no longer compiles for.
 Source: release notes of CUDA 12.0 and 13.0."""
+_CALL = re.compile(rb"\A#!.*\n(?:#.*\n|\s*\n)*\s*exec\s+\"?(/[^\s\"]*/nvcc)\"?\s")
+_LONGEST_SCRIPT = 4096
 _LARGEST_TOOL = 256 << 20
 _PIECE = 8 << 20
 _OVERLAP = 256
@@ -92,6 +95,8 @@ def _number(architecture: str) -> int:
 
 def _pieces(path: Path) -> Iterable[bytes]:
     """A file in overlapping pieces, so that it is never in memory as a whole."""
+    if not path.is_file():  # a pipe would be waited for
+        return
     with path.open("rb") as file:
         before, left = b"", _LARGEST_TOOL
         while left > 0 and (piece := file.read(min(_PIECE, left))):
@@ -122,9 +127,18 @@ def jits(
 
 def _toolkit_at(home: Path) -> Toolkit:
     """The toolkit that an nvcc belongs to, which may be a link to another place."""
-    compiler = (home / "bin/nvcc").resolve()
+    compiler = _called_by((home / "bin/nvcc").resolve())
     found = read_ptxas(compiler.with_name("ptxas"))
     return replace(found, path=str(home), version=found.version or read_ptxas(compiler).version)
+
+
+def _called_by(compiler: Path) -> Path:
+    """The nvcc behind one that is a script of a single call, as packages of systems write them."""
+    if not compiler.is_file():
+        return compiler
+    with compiler.open("rb") as file:
+        found = _CALL.search(file.read(_LONGEST_SCRIPT))
+    return Path(os.fsdecode(found[1])).resolve() if found else compiler
 
 
 def _cuda_home(environment: Environment, environ: Mapping[str, str]) -> tuple[Path | None, str]:
