@@ -107,6 +107,16 @@ def test_the_documentation_quotes_all_three_questions() -> None:
         (("kimi-k2.5", *MACHINE, "--json", "--markdown"), 2, "keep one"),
         (("--check", "nowhere.toml"), 2, "nowhere.toml"),
         (("kimi-k2.5", "--check", str(CASE)), 2, "[setting]"),
+        *[
+            (("--check", str(CASE), *given), 2, f"--check and {given[0]} exclude")
+            for given in (("--tp", "4"), ("--allreduce", "4us"), ("--rows", "3"), ("--tau", "2"))
+        ],
+        (("kimi-k2.5", *MACHINE, "--context", str(10**20)), 2, "--context"),
+        (("kimi-k2.5", *MACHINE, "--batch", str(10**9)), 2, "--batch"),
+        (("kimi-k2.5", *MACHINE, "--rows", str(10**9)), 2, "--rows"),
+        (("kimi-k2.5", *MACHINE, "--tp", "5"), 2, "1 or 2 or 4 or 8"),
+        (("kimi-k2.5", *MACHINE, "--tp", "1", "--layout", "ep"), 2, "--layout ep"),
+        (("kimi-k2.5", *MACHINE, "--html", "x", "--svg", "x"), 2, "name two"),
     ],
 )
 def test_refusals_say_what_is_possible(

@@ -165,6 +165,9 @@ def test_claims_that_fit_are_compatible() -> None:
         ('pass = "unknown"', 'pass = "both"', "plain, verify, unknown"),
         ('outcome = "slower"', 'outcome = "bad"', "outcome"),
         ('machine = "8x-rtx-pro-6000"', "machine = 8", "machine"),
+        ("verify_ms = 30 ", "verify_ms = 1e300 ", "verify_ms"),
+        ("verify_ms = 30 ", "verify_ms = nan ", "verify_ms"),
+        ("allreduces = 122", "allreduces = 99999999999999999999", "allreduces"),
     ],
 )
 def test_wrong_units_and_values_are_refused(tmp_path: Path, old: str, new: str, named: str) -> None:

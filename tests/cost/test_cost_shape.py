@@ -124,6 +124,13 @@ def test_quantisations(quantised: dict[str, Any], bytes_per_weight: float) -> No
     assert shape.formats.embedding.bytes_per_weight == 2
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, "3", "\xff"])
+def test_a_file_that_holds_no_configuration_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ModelError, match="cannot read"):
+        find_model(str(tmp_path))
+
+
 def test_an_unknown_name_lists_what_is_known() -> None:
     with pytest.raises(ModelError) as refusal:
         find_model("kimi-k9")

@@ -26,7 +26,14 @@ def test_shapes_are_read_as_the_engine_spells_them() -> None:
 
 
 @pytest.mark.parametrize("text", ["chain:0", "chain", "tree:5x4", "tree:5x4:2", "tree:1x2:9", "3"])
-def test_impossible_shapes_are_refused(text: str) -> None:
+@pytest.mark.parametrize("more", ["", "9" * 5000])
+def test_impossible_shapes_are_refused(text: str, more: str) -> None:
+    with pytest.raises(UsageError, match="--draft"):
+        parse_draft(text + more)
+
+
+@pytest.mark.parametrize("text", ["chain:99", "tree:3x4:2000", "tree:3x99:3", "chain:３"])
+def test_absurd_shapes_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--draft"):
         parse_draft(text)
 

@@ -84,6 +84,13 @@ def test_more_than_the_nominal_bandwidth_is_told(tmp_path: Path) -> None:
         ({"allreduces": [{"kib": 1, "us": 3}]}, "kib"),
         ({"kernels": [{"component": "moe", "rows": 1, "us_per_layer": 1}]}, "routed experts"),
         ({"step": []}, "holds no measurement"),
+        ({"points": [{"rows": 1, "step_ms": 1e300}]}, "step_ms"),
+        ({"points": [{"rows": 1 << 40, "step_ms": 1}]}, "rows"),
+        ({"points": [{"rows": 4, "plain_tok_s": 80}]}, "one row"),
+        ({"points": [{"draft": "chain:3", "plain_tok_s": 80}]}, "one row"),
+        ({"points": [{"draft": "chain:3", "rows": 9, "round_ms": 20}]}, "belongs"),
+        ({"points": [{"round_ms": 20}]}, "belongs"),
+        ({"kernels": [{"component": ["x"], "rows": 1, "us_per_layer": 1}]}, "components"),
     ],
 )
 def test_what_is_not_understood_is_refused(
@@ -119,8 +126,32 @@ def test_what_plays_no_part_is_refused(tmp_path: Path, data: dict[str, Any]) -> 
         answer(Asked("llama-3.1-8b", WhatIf("1x-h100"), measured=_file(tmp_path, **data)))
 
 
-def test_no_json_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("data", "asked"),
+    [
+        ({"allreduces": [{"bytes": 1024, "us": 3}]}, {"allreduce": "60us"}),
+        ({"points": [{"draft": "chain:3", "round_ms": 20}]}, {"host": "1ms"}),
+    ],
+)
+def test_what_is_measured_and_asked_as_well_is_refused(
+    tmp_path: Path, data: dict[str, Any], asked: dict[str, str]
+) -> None:
+    what_if = WhatIf("8x-rtx-pro-6000")
+    with pytest.raises(UsageError, match="measured as well"):
+        answer(Asked("kimi-k2.5", what_if, measured=_file(tmp_path, **data), **asked))
+
+
+def test_times_that_fall_with_size_do_not_end_below_zero(tmp_path: Path) -> None:
+    allreduces = [{"bytes": 100, "us": 100}, {"bytes": 200, "us": 1}]
+    table = read_measured(_file(tmp_path, allreduces=allreduces)).allreduce
+    assert table is not None
+    assert table.seconds(150) == pytest.approx(50.5e-6)
+    assert table.seconds(14_336) == pytest.approx(1e-6)
+
+
+@pytest.mark.parametrize("text", ["not json", "[" * 100_000])
+def test_no_json_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "step.json"
-    path.write_text("not json")
+    path.write_text(text)
     with pytest.raises(UsageError, match="cannot read"):
         read_measured(path)

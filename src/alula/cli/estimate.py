@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 _MACHINE, _LAYOUT, _LOAD, _SPECULATION = "The machine", "The layout", "The load", "Speculation"
 _OUTPUT = "The answer"
+_MOST_ROWS = 1 << 16
+_ANSWER = ("check", "html", "svg", "markdown", "json")
 
 
 def estimate(
+    call: typer.Context,
     model: Annotated[
         str | None,
         typer.Argument(
@@ -37,6 +40,7 @@ def estimate(
             help="GPUs the model is spread over. By default all.",
             metavar="N",
             min=1,
+            max=1024,
             rich_help_panel=_LAYOUT,
         ),
     ] = None,
@@ -82,12 +86,22 @@ def estimate(
     context: Annotated[
         int,
         typer.Option(
-            help="Tokens before each row.", metavar="TOKENS", min=0, rich_help_panel=_LOAD
+            help="Tokens before each row.",
+            metavar="TOKENS",
+            min=0,
+            max=1 << 24,
+            rich_help_panel=_LOAD,
         ),
     ] = 1024,
     batch: Annotated[
         int,
-        typer.Option(help="Sequences side by side.", metavar="N", min=1, rich_help_panel=_LOAD),
+        typer.Option(
+            help="Sequences side by side.",
+            metavar="N",
+            min=1,
+            max=_MOST_ROWS,
+            rich_help_panel=_LOAD,
+        ),
     ] = 1,
     draft: Annotated[
         str,
@@ -169,12 +183,16 @@ def estimate(
 
     Arithmetic only: nothing is run, and the machine need not be this one.
     """
+    if html is not None and html == svg:
+        raise UsageError(
+            "--html and --svg name the same file", "one would overwrite the other", "name two"
+        )
     if json and markdown:
         raise UsageError(
             "--json and --markdown exclude each other", "both own standard output", "keep one"
         )
     if check is not None:
-        _alone(model, machine, gpu, measured)
+        _alone(call)
         from alula.cost.answer import answer_claims
 
         document = answer_claims(check)
@@ -254,8 +272,8 @@ def _numbers(text: str | None, flag: str, *, whole: bool = False) -> tuple[float
         found = tuple(int(part) if whole else float(part) for part in text.split(","))
     except ValueError:
         found = ()
-    if not found or (whole and min(found) < 1):
-        kind = "whole numbers above zero" if whole else "numbers"
+    if not found or (whole and not 1 <= min(found) <= max(found) <= _MOST_ROWS):
+        kind = f"whole numbers from 1 to {_MOST_ROWS}" if whole else "numbers"
         raise UsageError(
             f"{flag} {text!r} is not understood",
             f"it is {kind} with commas between them",
@@ -264,20 +282,17 @@ def _numbers(text: str | None, flag: str, *, whole: bool = False) -> tuple[float
     return found
 
 
-def _alone(model: str | None, machine: str | None, gpu: list[str] | None, measured: object) -> None:
-    """The file of claims says it all."""
-    for given, name in ((model, "MODEL"), (machine, "--machine"), (gpu, "--gpu")):
-        if given:
-            raise UsageError(
-                f"--check and {name} exclude each other",
-                "a file of claims names its model and machine",
-                "change them in its [setting]",
-            )
-    if measured is not None:
+def _alone(call: typer.Context) -> None:
+    """The file of claims says it all: beside it stands only what shapes the answer."""
+    for option in call.command.params:
+        source = call.get_parameter_source(option.name or "")
+        if option.name in _ANSWER or source is None or source.name != "COMMANDLINE":
+            continue
+        name = option.opts[0] if option.opts[0].startswith("-") else "MODEL"
         raise UsageError(
-            "--check and --measured exclude each other",
-            "claims are confronted with the uncalibrated model",
-            "estimate with --measured, then compare",
+            f"--check and {name} exclude each other",
+            "a file of claims says itself what is claimed, of which model and machine",
+            "write it in the file's [setting], or estimate without --check and compare",
         )
 
 

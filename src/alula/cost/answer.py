@@ -73,7 +73,7 @@ def answer(asked: Asked) -> Document:
     setting, notes = _setting(asked, machine)
     extra: tuple[Table, ...] = ()
     if asked.measured is not None:
-        setting, extra, told = _calibrated(setting, asked.measured)
+        setting, extra, told = _calibrated(setting, asked, asked.measured)
         notes = (*notes, *told)
     found = estimate(machine, setting, Question(draft, acceptance, asked.rows))
     document = tell(found, notes)
@@ -104,9 +104,11 @@ def _setting(asked: Asked, machine: Machine) -> tuple[Setting, tuple[str, ...]]:
         shape = shape.with_attention(format_named(asked.attention))
     ranks = _ranks(asked, machine)
     layout = layout_named(asked.layout, ranks)
-    check(shape, layout)
+    check(shape, layout, machine.count)
     if ranks == 1 and asked.allreduce is not None:
         raise _nothing_to_exchange("--allreduce")
+    if ranks == 1 and asked.layout != "tp":
+        raise _nothing_to_exchange(f"--layout {asked.layout}")
     host, note = _host(asked, machine, ranks)
     own = speed(machine, allreduce_named(machine, ranks, asked.allreduce))
     setting = Setting(
@@ -160,7 +162,9 @@ def _acceptance(asked: Asked, draft: Draft) -> Acceptance | None:
     return None if asked.tau is None else from_tau(asked.tau, draft)
 
 
-def _calibrated(setting: Setting, path: Path) -> tuple[Setting, tuple[Table, ...], tuple[str, ...]]:
+def _calibrated(
+    setting: Setting, asked: Asked, path: Path
+) -> tuple[Setting, tuple[Table, ...], tuple[str, ...]]:
     """The setting with what was measured in place of what was assumed."""
     # Fitting needs numpy, which takes its time to import.
     from alula.cost.calibrate import fit
@@ -168,7 +172,7 @@ def _calibrated(setting: Setting, path: Path) -> tuple[Setting, tuple[Table, ...
     from alula.cost.telling.fit import fit_notes, fit_table
 
     measured = read_measured(path)
-    _refuse_unused(measured, setting)
+    _refuse_unused(measured, setting, asked)
     allreduce = measured.allreduce or setting.speed.allreduce
     setting = setting.with_speed(
         replace(setting.speed, allreduce=allreduce, kernels=measured.kernels)
@@ -183,8 +187,12 @@ def _calibrated(setting: Setting, path: Path) -> tuple[Setting, tuple[Table, ...
     return calibrated, (fit_table(found),), fit_notes(found, path.name)
 
 
-def _refuse_unused(measured: Measured, setting: Setting) -> None:
-    """What was measured and plays no part here would otherwise be ignored in silence."""
+def _refuse_unused(measured: Measured, setting: Setting, asked: Asked) -> None:
+    """What was measured, or asked, and plays no part here would be ignored in silence."""
+    if measured.allreduce is not None and asked.allreduce is not None:
+        raise _twice("--allreduce", "`allreduces`")
+    if asked.host is not None and any("round_ms" in entry for entry in measured.entries):
+        raise _twice("--host", "the host's time in its rounds")
     if measured.allreduce is not None and setting.layout.ranks == 1:
         raise _nothing_to_exchange("`allreduces`")
     present = {part.component for part in setting.step().parts}
@@ -195,6 +203,14 @@ def _refuse_unused(measured: Measured, setting: Setting) -> None:
                 f"{setting.shape.name} has {', '.join(part.value for part in sorted(present))}",
                 "remove them from the file",
             )
+
+
+def _twice(flag: str, measured: str) -> UsageError:
+    return UsageError(
+        f"{flag} was given, and measured as well",
+        f"the file of --measured holds {measured}",
+        f"leave {flag} out, or remove them from the file",
+    )
 
 
 def _nothing_to_exchange(what: str) -> UsageError:

@@ -41,7 +41,8 @@ def described_machine(what_if: WhatIf, look: Callable[[], Seen] = observe) -> Ma
 
 def _base(what_if: WhatIf) -> Device | None:
     """The GPU that `--machine` names, where `--gpu` then says only a capability."""
-    return devices().get((what_if.machine or "").partition("x-")[2])
+    name = what_if.machine or ""
+    return devices().get(name) or devices().get(name.partition("x-")[2])
 
 
 def _device(gpu: Gpu, base: Device | None) -> Device:

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from alula.errors import UsageError
 
-_SHAPE = re.compile(r"chain:(\d+)|tree:(\d+)x(\d+):(\d+)")
+_SHAPE = re.compile(r"chain:(\d{1,4})|tree:(\d{1,4})x(\d{1,4}):(\d{1,4})", re.ASCII)
 _MOST_DEPTH = 64
+_MOST_NODES = 1024
 
 
 class Draft(NamedTuple):
@@ -48,12 +49,12 @@ def parse_draft(text: str) -> Draft:
     if match and match[2]:
         depth, width, nodes = (int(match[n]) for n in (2, 3, 4))
         most = width + (depth - 1) * width * width
-        if 0 < depth <= _MOST_DEPTH and width > 0 and depth <= nodes <= most:
+        if 0 < depth <= _MOST_DEPTH and max(depth, width) <= nodes <= min(most, _MOST_NODES):
             return Draft(depth, width, nodes)
     raise UsageError(
         f"--draft {text!r} is not understood",
         f"a draft is chain:K or tree:DEPTHxWIDTH:NODES, at most {_MOST_DEPTH} deep, "
-        "with a node for each depth and no more than its candidates",
+        f"with a node for each depth and width, no more than its candidates and {_MOST_NODES} in all",
         "write for example chain:3 or tree:5x4:15",
     )
 

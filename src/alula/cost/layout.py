@@ -80,11 +80,11 @@ def weights_per_gpu(shape: ModelShape, layout: Layout) -> float:
     return sum(part.bytes_per_gpu for part in held(shape, layout))
 
 
-def check(shape: ModelShape, layout: Layout) -> None:
-    """Refuse with a UsageError what cannot be divided, and say what can."""
+def check(shape: ModelShape, layout: Layout, gpus: int = 16) -> None:
+    """Refuse with a UsageError what cannot be divided, and say what can on so many GPUs."""
     if (problem := _problem(shape, layout)) is None:
         return
-    possible = " or ".join(str(ranks) for ranks in possible_ranks(shape, layout))
+    possible = " or ".join(str(ranks) for ranks in possible_ranks(shape, layout, gpus))
     raise UsageError(
         f"{shape.name} cannot be spread over {layout.ranks} ranks in this layout",
         problem,

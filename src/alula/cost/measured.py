@@ -25,7 +25,7 @@ from alula.cost.reading.model import find_model
 from alula.cost.round import Setting
 from alula.cost.shape import Component
 from alula.cost.step import KernelTable
-from alula.cost.units import number
+from alula.cost.units import number, whole
 from alula.errors import UsageError
 
 _TIMES = ("step_ms", "round_ms", "plain_tok_s")
@@ -50,7 +50,7 @@ def read_measured(path: Path) -> Measured:
     """Read a file of measurements. Raises UsageError for what it does not know."""
     try:
         data = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"cannot read {path}", str(error), "give a JSON file of points") from error
     if not isinstance(data, dict) or not any(data.get(key) for key in _LISTS):
         raise UsageError(
@@ -84,17 +84,25 @@ def _point(entry: Mapping[str, Any], setting: Setting) -> Point:
     figure = number(entry[given[0]], f"`{given[0]}`")
     if figure == 0:
         raise UsageError(f"`{given[0]}` is 0", "nothing takes no time", "correct it")
+    _paired(entry, given[0])
     if given[0] == "plain_tok_s":
         return Point(own, batch / figure, 1)
     draft = parse_draft(str(entry["draft"])) if "draft" in entry else None
-    if (draft is None) != (given[0] == "step_ms"):
+    return Point(own, figure * 1e-3, _whole(entry, "rows", 1), draft)
+
+
+def _paired(entry: Mapping[str, Any], time: str) -> None:
+    """Each kind of time has its own size, which another one would leave without a meaning."""
+    sizes = {"step_ms": {"rows"}, "round_ms": {"draft"}, "plain_tok_s": set()}[time]
+    given = {"rows", "draft"} & set(entry)
+    if given - sizes or (time == "round_ms" and not given):
         raise UsageError(
             "a point is not understood",
-            "`step_ms` is the time of a launch of `rows` rows, `round_ms` that of a round "
-            "with a `draft`",
-            "give one of the two pairs",
+            f"it holds {', '.join([time, *sorted(given)])}; `step_ms` is the time of a launch of "
+            "`rows` rows, `round_ms` that of a round with a `draft`, and `plain_tok_s` the speed "
+            "of plain decoding, one row",
+            "give one time, and of `rows` and `draft` the one that belongs to it",
         )
-    return Point(own, figure * 1e-3, _whole(entry, "rows", 1), draft)
 
 
 def _allreduce(entries: Sequence[Mapping[str, Any]], path: Path) -> TableAllReduce | None:
@@ -115,7 +123,7 @@ def _kernels(entries: Sequence[Mapping[str, Any]]) -> tuple[KernelTable, ...]:
     for entry in entries:
         keys = ("component", "rows", "us_per_layer")
         _only(entry, keys, "a kernel")
-        if set(entry) != set(keys) or entry["component"] not in set(Component):
+        if set(entry) != set(keys) or entry["component"] not in list(Component):
             raise UsageError(
                 "a kernel is not understood",
                 f"it has {', '.join(keys)}; components are {', '.join(Component)}",
@@ -141,10 +149,7 @@ def _rising(points: list[tuple[float, float]]) -> tuple[tuple[float, float], ...
 
 
 def _whole(entry: Mapping[str, Any], key: str, default: int) -> int:
-    value = entry.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(f"`{key}` = {value!r} is not understood", "it is a count", "correct it")
-    return value
+    return whole(entry.get(key, default), f"`{key}`")
 
 
 def _tables(data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:

@@ -5,13 +5,16 @@ Inside this floor every name ends in its unit: `_s`, `_bytes`, `_tok_s`.
 
 from __future__ import annotations
 
-import math
 import re
 
 from alula.errors import UsageError
 
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
-_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([^\s\d]*)\s*")
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([^\s\d]*)\s*", re.ASCII)
+_LEAST, _MOST = 1e-9, 1e9
+"""Beyond them, whatever the unit, a figure is a slip, and arithmetic with it means nothing."""
+_LARGEST_COUNT = 1 << 24
+_LONGEST_S = 3600.0
 
 
 def parse_time(text: str, what: str) -> float:
@@ -22,7 +25,14 @@ def parse_time(text: str, what: str) -> float:
 def _parse(text: str, what: str, units: dict[str, float], wanted: str) -> float:
     match = _QUANTITY.fullmatch(text)
     if match and match[2] in units:
-        return number(float(match[1]) * units[match[2]], what)
+        found = float(match[1]) * units[match[2]]
+        if found == 0 or _LEAST <= found <= _LONGEST_S:
+            return found
+        raise UsageError(
+            f"{what} {text!r} is not understood",
+            "it is zero, or from a nanosecond to an hour",
+            f"write {wanted}",
+        )
     if match is None:
         why = "it is not a number with a unit"
     else:
@@ -31,14 +41,25 @@ def _parse(text: str, what: str, units: dict[str, float], wanted: str) -> float:
 
 
 def number(value: object, what: str) -> float:
-    """A finite number of zero or more. Raises UsageError for anything else."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        found = float(value)
-        if math.isfinite(found) and found >= 0:
-            return found
+    """Zero, or a number from 1e-9 to 1e9. Raises UsageError for anything else."""
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    if known and (value == 0 or _LEAST <= value <= _MOST):
+        return float(value)
     raise UsageError(
         f"{what} {value!r} is not understood",
-        "it is a finite number of zero or more",
+        f"it is zero, or a number from {_LEAST:g} to {_MOST:g}",
+        "correct it",
+    )
+
+
+def whole(value: object, what: str, least: int = 1) -> int:
+    """A whole number, of at most 24 bits. Raises UsageError for anything else."""
+    known = isinstance(value, int) and not isinstance(value, bool)
+    if known and least <= value <= _LARGEST_COUNT:
+        return value
+    raise UsageError(
+        f"{what} {value!r} is not understood",
+        f"it is a whole number from {least} to {_LARGEST_COUNT:,}",
         "correct it",
     )
 
@@ -64,7 +85,7 @@ def size(count_bytes: float) -> str:
 
 def count(value: float) -> str:
     """Parameters or operations for people."""
-    for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
+    for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
         if value >= scale:
             return f"{value / scale:.2f} {unit}"
     return f"{value:.0f}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from alula.cost.units import number
+from alula.cost.units import number, whole
 from alula.errors import UsageError
 
 _PASSES = ("plain", "verify", "unknown")
@@ -72,7 +72,7 @@ def read_case(path: Path) -> Case:
     """Read a claims file. Raises UsageError for what it does not know, a wrong unit included."""
     try:
         data = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"cannot read {path}", str(error), "give a TOML file of claims") from error
     _only(data, ("setting", "claims", "assumed", "attempts"), str(path))
     setting = _table(data, "setting")
@@ -155,9 +155,7 @@ def _number(table: Mapping[str, Any], key: str) -> float | None:
 
 def _count(table: Mapping[str, Any], key: str) -> int | None:
     value = table.get(key)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise _wrong(key, value, "a whole number above zero")
-    return value
+    return None if value is None else whole(value, f"`{key}`")
 
 
 def _only(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:

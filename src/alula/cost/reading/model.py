@@ -42,7 +42,7 @@ def find_model(name: str) -> ModelShape:
 def _from_config(path: Path) -> ModelShape:
     try:
         config = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"cannot read {path}", str(error), "check the file") from error
     if not isinstance(config, dict):
         raise ModelError(f"cannot read {path}", "it holds no JSON object", "name a config.json")
