@@ -54,7 +54,7 @@ def parse_draft(text: str) -> Draft:
     raise UsageError(
         f"--draft {text!r} is not understood",
         f"a draft is chain:K or tree:DEPTHxWIDTH:NODES, at most {_MOST_DEPTH} deep, "
-        f"with a node for each depth and width, no more than its candidates and {_MOST_NODES} in all",
+        f"with a node for each depth and width and no more than candidates, {_MOST_NODES} in all",
         "write for example chain:3 or tree:5x4:15",
     )
 

@@ -18,26 +18,22 @@ _LONGEST_S = 3600.0
 
 
 def parse_time(text: str, what: str) -> float:
-    """`60us`, `0.35ms` or `1.2s` in seconds. Raises UsageError for another unit, or none."""
-    return _parse(text, what, _TIMES, "a time: 60us, 4ms or 1.2s")
+    """`60us`, `0.35ms` or `1.2s` in seconds: zero, or from a nanosecond to an hour.
 
-
-def _parse(text: str, what: str, units: dict[str, float], wanted: str) -> float:
+    Raises UsageError for another unit, or none.
+    """
     match = _QUANTITY.fullmatch(text)
-    if match and match[2] in units:
-        found = float(match[1]) * units[match[2]]
-        if found == 0 or _LEAST <= found <= _LONGEST_S:
-            return found
-        raise UsageError(
-            f"{what} {text!r} is not understood",
-            "it is zero, or from a nanosecond to an hour",
-            f"write {wanted}",
-        )
     if match is None:
         why = "it is not a number with a unit"
-    else:
+    elif match[2] not in _TIMES:
         why = f"{match[2]!r} is not a unit of it" if match[2] else "it has no unit"
-    raise UsageError(f"{what} {text!r} is not understood", why, f"write {wanted}")
+    else:
+        found = float(match[1]) * _TIMES[match[2]]
+        if found == 0 or _LEAST <= found <= _LONGEST_S:
+            return found
+        why = "it is neither zero nor from a nanosecond to an hour"
+    wanted = "write a time: 60us, 4ms or 1.2s"
+    raise UsageError(f"{what} {text!r} is not understood", why, wanted)
 
 
 def number(value: object, what: str) -> float:
