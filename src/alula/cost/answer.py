@@ -92,8 +92,10 @@ def answer_claims(path: Path) -> Document:
         context=case.context,
         host=host,
     )
-    setting, _ = _setting(asked, described_machine(what_if))
-    return tell_check(check_claims(case, setting, known_drafter(setting.shape.name, SHORT_CHAIN)))
+    machine = described_machine(what_if)
+    setting, _ = _setting(asked, machine)
+    drafter = known_drafter(setting.shape.name, SHORT_CHAIN)
+    return tell_check(check_claims(case, setting, drafter, machine.device.memory_bytes))
 
 
 def _setting(asked: Asked, machine: Machine) -> tuple[Setting, tuple[str, ...]]:

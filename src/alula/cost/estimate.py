@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from alula.cost.allreduce import AllReduce, FlatAllReduce
 from alula.cost.draft import Acceptance, Draft, chain
-from alula.cost.layout import weights_per_gpu
+from alula.cost.layout import kv_per_gpu, weights_per_gpu
 from alula.cost.machine import (
     KnownDrafter,
     Machine,
@@ -92,9 +92,8 @@ class Estimate:
     @property
     def kv_bytes(self) -> float:
         """Keys and values of all sequences, on each GPU."""
-        shape, layout = self.setting.shape, self.setting.layout
-        share = layout.kv_copies(shape) / layout.ranks
-        return self.setting.batch * self.setting.context * shape.kv_bytes_per_token * share
+        own = self.setting
+        return kv_per_gpu(own.shape, own.layout, own.batch * own.context)
 
 
 def estimate(machine: Machine, setting: Setting, question: Question) -> Estimate:

@@ -80,6 +80,11 @@ def weights_per_gpu(shape: ModelShape, layout: Layout) -> float:
     return sum(part.bytes_per_gpu for part in held(shape, layout))
 
 
+def kv_per_gpu(shape: ModelShape, layout: Layout, tokens: int) -> float:
+    """Bytes of keys and values of so many tokens on each rank."""
+    return tokens * shape.kv_bytes_per_token * layout.kv_copies(shape) / layout.ranks
+
+
 def check(shape: ModelShape, layout: Layout, gpus: int = 16) -> None:
     """Refuse with a UsageError what cannot be divided, and say what can on so many GPUs."""
     if (problem := _problem(shape, layout)) is None:

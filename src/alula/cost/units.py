@@ -38,9 +38,9 @@ def parse_time(text: str, what: str) -> float:
 
 def number(value: object, what: str) -> float:
     """Zero, or a number from 1e-9 to 1e9. Raises UsageError for anything else."""
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    if known and (value == 0 or _LEAST <= value <= _MOST):
-        return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if value == 0 or _LEAST <= value <= _MOST:
+            return float(value)
     raise UsageError(
         f"{what} {value!r} is not understood",
         f"it is zero, or a number from {_LEAST:g} to {_MOST:g}",
@@ -50,9 +50,9 @@ def number(value: object, what: str) -> float:
 
 def whole(value: object, what: str, least: int = 1) -> int:
     """A whole number, of at most 24 bits. Raises UsageError for anything else."""
-    known = isinstance(value, int) and not isinstance(value, bool)
-    if known and least <= value <= _LARGEST_COUNT:
-        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        if least <= value <= _LARGEST_COUNT:
+            return value
     raise UsageError(
         f"{what} {value!r} is not understood",
         f"it is a whole number from {least} to {_LARGEST_COUNT:,}",

@@ -78,8 +78,14 @@ def read_case(path: Path) -> Case:
     setting = _table(data, "setting")
     _only(setting, ("model", "machine", "tp", "context_tokens"), "[setting]")
     for key in ("model", "machine"):
-        if not isinstance(setting.get(key), str):
-            raise _wrong(f"[setting] {key}", setting.get(key), "a name")
+        if key not in setting:
+            raise UsageError(
+                f"{path} names no {key}",
+                "[setting] says which model and machine the claims are about",
+                f'write {key} = "…" below [setting]',
+            )
+        if not isinstance(setting[key], str):
+            raise _wrong(f"[setting] {key}", setting[key], "a name")
     return Case(
         model=setting["model"],
         machine=setting["machine"],
@@ -119,7 +125,9 @@ def _claims(table: Mapping[str, Any]) -> Claims:
 
 def _assumed(table: Mapping[str, Any]) -> Assumed:
     _only(table, ("draft_steps", "host_ms"), "[assumed]")
-    return Assumed(_count(table, "draft_steps"), _number(table, "host_ms"))
+    host_ms = table.get("host_ms")
+    known = None if host_ms is None else number(host_ms, "`host_ms`")
+    return Assumed(_count(table, "draft_steps"), known)
 
 
 def _attempts(entries: object) -> tuple[Attempt, ...]:

@@ -135,6 +135,8 @@ def slower_attempt(attempt: Attempt, claims: Claims, setting: Setting) -> Iterat
     if not number:
         return
     more_s = (1 / attempt.plain_tok_s - 1 / claims.plain_tok_s) / number
+    if attempt.outcome in ("slower", "faster") and (more_s > 0) != (attempt.outcome == "slower"):
+        yield _contrary(attempt, claims.plain_tok_s)
     peers = setting.layout.ranks - 1
     size = setting.payload_bytes()
     wire_s = peers * size / setting.speed.link_bytes_s if setting.speed.link_bytes_s else 0.0
@@ -152,4 +154,15 @@ def slower_attempt(attempt: Attempt, claims: Claims, setting: Setting) -> Iterat
         if more_s > _TIMES_TOO_MUCH * wire_s
         else "the link's bandwidth can explain it",
         {"more_us": more_s * 1e6, "wire_us": wire_s * 1e6, "times": more_s / wire_s},
+    )
+
+
+def _contrary(attempt: Attempt, plain_tok_s: float) -> Finding:
+    return Finding(
+        f"{attempt.name}: {attempt.outcome}",
+        "both speeds are of plain decoding",
+        f"{attempt.plain_tok_s:g} tok/s against {plain_tok_s:g}",
+        "differs",
+        f"{attempt.name} is said to be {attempt.outcome}, and its speed says otherwise",
+        {"plain_tok_s": attempt.plain_tok_s or 0.0},
     )

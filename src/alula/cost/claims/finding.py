@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Outcome = Literal["compatible", "excluded", "differs", "implied"]
+Outcome = Literal["compatible", "impossible", "excluded", "differs", "implied"]
+"""Impossible is a claim by itself, excluded are claims by each other under a reading."""
 
 EXTRA_MS = (0.0, 5.0, 10.0)
 """What drafting and the host may take beside a verification, where nobody said."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from alula.cost.claims.check import Check
+from alula.cost.claims.check import Check, unchecked
 from alula.cost.claims.finding import EXTRA_MS
 from alula.cost.claims.implied import SHORT_CHAIN
 from alula.cost.claims.stories import Story
@@ -27,12 +27,14 @@ def tell_check(found: Check) -> Document:
     if (drawn := _drawn(found)) is not None:
         blocks.append(drawn)
     setting = found.setting
-    notes = (
+    notes: tuple[str, ...] = (
         f"All-reduces where none are claimed: {setting.speed.allreduce.name} "
         f"({setting.speed.allreduce.source}).",
         f"Assumed: {found.case.assumed.draft_steps or 'no'} draft steps, "
         f"{setting.host_s * 1e3:g} ms of host time in a round, context {setting.context}.",
     )
+    if wanting := unchecked(found.case.claims, len(found.case.attempts)):
+        notes += (f"Not checked: {'; '.join(wanting)}.",)
     return Document(found.verdict(), tuple(blocks), notes, _data(found))
 
 
@@ -44,7 +46,7 @@ def _predictions(told: tuple[Story, ...]) -> Table:
             for story in told
         )
         rows.append((str(count), *cells))
-    headers = (f"{story.name} ({story.rows} rows drafted)" for story in told)
+    headers = (f"{story.name} ({story.rows} rows)" for story in told)
     return Table(
         "What each explanation predicts: a launch, and one all-reduce of its size",
         ("rows", *headers),
