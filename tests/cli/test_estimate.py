@@ -49,6 +49,43 @@ def test_json_holds_everything_and_nothing_else(alula: Alula) -> None:
     assert data["tau"] == pytest.approx(1 + 0.6 + 0.3 + 0.12)
 
 
+def test_the_verdict_says_what_was_changed_and_what_is_taken_at_its_best(alula: Alula) -> None:
+    def first(*arguments: str) -> str:
+        return alula("estimate", *arguments).out.splitlines()[0]
+
+    alone = first("llama-3.1-8b", "--machine", "rtx-5090")
+    assert alone.endswith("Best case: no host time in a round.")
+    linked = first("llama-3.3-70b", "--machine", "8x-l40s", "--host", "2ms")
+    assert linked.endswith("Best case: all-reduces at the least of PCIe Gen4 x16.")
+    known = first("kimi-k2.5", *MACHINE, "--layout", "ep", "--attention", "fp8", "--host", "1ms")
+    assert "Blackwell, layout ep, attention in fp8, host 1ms:" in known
+    assert "Best case" not in known
+
+
+def test_json_says_what_was_asked(alula: Alula) -> None:
+    done = alula("estimate", "kimi-k2.5", *MACHINE, "--layout", "ep", "--json")
+    data = json.loads(done.out)
+    assert data["layout"] == {
+        "attention": "sharded",
+        "experts": "expert",
+        "combine": "all-reduce",
+    }
+    assert data["formats"]["experts"] == "int4-g32"
+    assert (data["changes"], data["best_case"]) == (["layout ep"], [])
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_no_name_and_no_figure_is_cut_off(
+    alula: Alula, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setattr("alula.cli.documents._PIPED_WIDTH", width)
+    shown = alula("estimate", "kimi-k2.5", *MACHINE).out
+    assert "…" not in shown
+    for depth in (1, 2, 3, 4, 5, 7, 10, 15):
+        assert re.search(rf"^chain:{depth} ", shown, re.MULTILINE)
+    assert "attention replicated in int4-g32 " in shown
+
+
 def test_markdown_page_and_chart(alula: Alula, tmp_path: Path) -> None:
     page, chart = tmp_path / "it.html", tmp_path / "it.svg"
     done = alula(

@@ -8,6 +8,8 @@ import pytest
 
 from alula.cost.allreduce import AllReduce
 from alula.cost.draft import Acceptance, chain
+from alula.cost.estimate import Question, estimate
+from alula.cost.formats import FORMATS
 from alula.cost.machine import link_allreduce, remedy_tables
 from alula.cost.remedies import fewer_rows, remedies, worth
 from alula.cost.round import best_choice, chains
@@ -58,8 +60,27 @@ def test_remedies_that_the_layout_does_not_allow_are_left_out() -> None:
     }
 
 
-def test_a_remedy_already_taken_is_worth_nothing() -> None:
-    own = setting()
+def test_a_remedy_already_taken_is_left_out() -> None:
+    own = setting(layout="ep")
     own = replace(own, layout=replace(own.layout, fused_norm=True))
-    fused = next(r for r in remedies(own, {}) if r.name == "all-reduce and norm fused")
-    assert fused.setting.plain_tok_s() == own.plain_tok_s()
+    names = {remedy.name for remedy in remedies(own, {})}
+    assert "expert parallelism, all-to-all" in names
+    assert not names & {"all-reduce and norm fused", "expert parallelism, all-reduce"}
+
+
+def test_attention_is_not_stored_in_more_bytes_than_it_has() -> None:
+    own = setting()
+    small = replace(own, shape=own.shape.with_attention(FORMATS["fp8"]))
+    names = {remedy.name for remedy in remedies(small, {})}
+    assert {"attention in int4-g32", "attention replicated in int4-g32"} <= names
+    assert not names & {"attention in fp8", "attention replicated in fp8"}
+
+
+def test_a_remedy_that_takes_more_memory_than_there_is_says_so() -> None:
+    own = setting("llama-3.3-70b", "8x-rtx-5090")
+    found = estimate(machine("8x-rtx-5090"), own, Question(chain(3), None))
+    needs = {worth.remedy.name: worth.remedy.needs for worth in found.worths}
+    assert found.fits
+    # 24.16 GB of attention + an eighth of the other 116.95 GB + 0.34 GB of keys
+    assert needs["attention replicated"] == "39.12 GB on each GPU, which has 32.00 GB"
+    assert needs["attention in fp8"] == "a check of the model's accuracy"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table as RichTable
@@ -12,6 +13,7 @@ from rich.text import Text
 from alula.cost.telling.document import Bars, Block, Chart, Document, Table, ticks
 
 _PIPED_WIDTH = 120
+_LEAST_PHRASE = 20
 _STYLES = (
     *("white on blue", "black on green", "white on red", "black on yellow", "white on magenta"),
     *("black on cyan", "white on bright_black", "black on bright_green", "black on bright_blue"),
@@ -41,7 +43,9 @@ def _print_block(console: Console, block: Block) -> None:
         case Table() if block.wordy and len(block.headers) > 2:
             _print_statements(console, block)
         case Table():
-            console.print(_table(block))
+            table = _table(block)
+            # Wider than a narrow terminal rather than with names and figures cut off.
+            console.print(table, width=max(console.width, _least_width(table)), crop=False)
         case Bars():
             _print_bars(console, block)
         case Chart():
@@ -53,10 +57,18 @@ def _table(block: Table) -> RichTable:
     for column, header in enumerate(block.headers):
         numeric = block.is_numeric(column)
         justify: Literal["left", "right"] = "right" if numeric else "left"
-        table.add_column(header, justify=justify, no_wrap=numeric or column == 0)
+        words = [*header.split(), *(row[column] for row in block.rows)]
+        longest = max(map(cell_len, words))
+        least = longest if numeric or column == 0 else min(longest, _LEAST_PHRASE)
+        table.add_column(Text(header), justify=justify, min_width=least)
     for row in block.rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
+
+
+def _least_width(table: RichTable) -> int:
+    """Of all columns at their least, a space of two between them."""
+    return sum((column.min_width or 0) + 2 for column in table.columns)
 
 
 def _print_statements(console: Console, block: Table) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from alula.cost.allreduce import LinkAllReduce
 from alula.cost.claims.case import read_case
 from alula.cost.claims.check import check_claims
 from alula.cost.claims.implied import SHORT_CHAIN
@@ -75,7 +76,8 @@ def answer(asked: Asked) -> Document:
     if asked.measured is not None:
         setting, extra, told = _calibrated(setting, asked, asked.measured)
         notes = (*notes, *told)
-    found = estimate(machine, setting, Question(draft, acceptance, asked.rows))
+    question = Question(draft, acceptance, asked.rows, _changes(asked), _best_case(asked, setting))
+    found = estimate(machine, setting, question)
     document = tell(found, notes)
     return replace(document, blocks=(*document.blocks, *extra))
 
@@ -120,6 +122,30 @@ def _setting(asked: Asked, machine: Machine) -> tuple[Setting, tuple[str, ...]]:
     if asked.what_if.driver is not None:
         notes += (f"The driver, {asked.what_if.driver}, changes no estimate.",)
     return setting, notes
+
+
+def _changes(asked: Asked) -> tuple[str, ...]:
+    """What was asked for, as the verdict names it."""
+    wanted = (
+        (None if asked.layout == "tp" else asked.layout, "layout {}"),
+        (asked.weights, "weights in {}"),
+        (asked.attention, "attention in {}"),
+        (asked.allreduce, "all-reduces {}"),
+        (asked.host, "host {}"),
+        (asked.measured and asked.measured.name, "calibrated by {}"),
+    )
+    return tuple(text.format(value) for value, text in wanted if value is not None)
+
+
+def _best_case(asked: Asked, setting: Setting) -> tuple[str, ...]:
+    """What nobody measured on such a machine, so that the estimate takes it at its best."""
+    taken = []
+    if asked.host is None and setting.host_s == 0:
+        taken.append("no host time in a round")
+    exchanging = setting.layout.ranks > 1 and asked.allreduce is None
+    if exchanging and isinstance(setting.speed.allreduce, LinkAllReduce):
+        taken.append(f"all-reduces at the {setting.speed.allreduce.name}")
+    return tuple(taken)
 
 
 def _ranks(asked: Asked, machine: Machine) -> int:

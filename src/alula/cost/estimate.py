@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from alula.cost.allreduce import AllReduce, FlatAllReduce
 from alula.cost.draft import Acceptance, Draft, chain
@@ -15,6 +15,7 @@ from alula.cost.machine import (
     remedy_tables,
 )
 from alula.cost.remedies import (
+    Remedy,
     Worth,
     fewer_rows,
     ideal_speed,
@@ -24,6 +25,7 @@ from alula.cost.remedies import (
 )
 from alula.cost.round import Choice, Round, Setting, best_choice, chains
 from alula.cost.step import Step
+from alula.cost.units import size
 
 _CHAINS = (1, 2, 3, 4, 5, 7, 10, 15)
 
@@ -35,6 +37,10 @@ class Question:
     draft: Draft
     acceptance: Acceptance | None
     rows: tuple[int, ...] = (1, 2, 4, 8, 16)
+    changes: tuple[str, ...] = ()
+    """What was asked of the setting beside machine, batch and context, for people."""
+    best_case: tuple[str, ...] = ()
+    """What nothing is known about and the estimate takes at its best, for people."""
 
 
 @dataclass(frozen=True)
@@ -114,12 +120,23 @@ def estimate(machine: Machine, setting: Setting, question: Question) -> Estimate
         rounds=tuple(setting.round(chain(depth)) for depth in _CHAINS),
         best=best,
         worths=tuple(
-            worth(remedy, best, draft, acceptance) for remedy in remedies(setting, others)
+            worth(_within(remedy, machine.device.memory_bytes), best, draft, acceptance)
+            for remedy in remedies(setting, others)
         ),
         fewer_rows_tok_s=fewer_rows(setting, draft, acceptance),
         bounds=_bounds(setting, question),
         public=known_drafter(setting.shape.name, draft.depth),
     )
+
+
+def _within(remedy: Remedy, memory_bytes: float) -> Remedy:
+    """The remedy, which says so where it takes more memory than a GPU has."""
+    own = remedy.setting
+    needed = weights_per_gpu(own.shape, own.layout)
+    needed += kv_per_gpu(own.shape, own.layout, own.batch * own.context)
+    if needed <= memory_bytes:
+        return remedy
+    return replace(remedy, needs=f"{size(needed)} on each GPU, which has {size(memory_bytes)}")
 
 
 def _bounds(setting: Setting, question: Question) -> tuple[Bound, ...]:

@@ -45,14 +45,15 @@ def with_allreduce(setting: Setting, allreduce: AllReduce) -> Setting:
 
 
 def remedies(setting: Setting, others: dict[str, tuple[AllReduce, str]]) -> list[Remedy]:
-    """All remedies the layout allows; `others` are the machine's all-reduces, by name."""
+    """Remedies the layout allows and lacks; `others` are the machine's all-reduces, by name."""
     possible = []
     for remedy in _all(setting, others):
         try:
             check(remedy.setting.shape, remedy.setting.layout)
         except UsageError:
             continue
-        possible.append(remedy)
+        if remedy.setting != setting:
+            possible.append(remedy)
     return possible
 
 
@@ -64,7 +65,7 @@ def _all(setting: Setting, others: dict[str, tuple[AllReduce, str]]) -> Iterator
         yield _remedy("all-reduce and norm fused", setting, layout=fused, needs="a fused kernel")
     half = replace(setting.layout, launch_share=setting.layout.launch_share / 2)
     yield _remedy("half the kernels fused", setting, layout=half, needs="fused kernels")
-    for name in ("fp8", "int4-g32"):
+    for name in _smaller(setting):
         yield _remedy(
             f"attention in {name}",
             setting,
@@ -79,6 +80,12 @@ def _all(setting: Setting, others: dict[str, tuple[AllReduce, str]]) -> Iterator
             )
 
 
+def _smaller(setting: Setting) -> list[str]:
+    """Formats that would make the attention's weights smaller than they are."""
+    now = setting.shape.formats.attention.bytes_per_weight
+    return [name for name in ("fp8", "int4-g32") if FORMATS[name].bytes_per_weight < now]
+
+
 def _cheaper(setting: Setting, others: dict[str, tuple[AllReduce, str]]) -> Iterator[Remedy]:
     for name, (allreduce, needs) in others.items():
         if allreduce != setting.speed.allreduce:
@@ -90,7 +97,7 @@ def _cheaper(setting: Setting, others: dict[str, tuple[AllReduce, str]]) -> Iter
 def _replicated(setting: Setting) -> Iterator[Remedy]:
     whole = replace(setting.layout, attention="replicated")
     yield _remedy("attention replicated", setting, layout=whole, needs="memory")
-    for name in ("fp8", "int4-g32"):
+    for name in _smaller(setting):
         yield _remedy(
             f"attention replicated in {name}",
             setting,

@@ -38,8 +38,10 @@ def parse_time(text: str, what: str) -> float:
 
 def number(value: object, what: str) -> float:
     """Zero, or a number from 1e-9 to 1e9. Raises UsageError for anything else."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        if value == 0 or _LEAST <= value <= _MOST:
+    match value:
+        case bool():
+            pass
+        case int() | float() if value == 0 or _LEAST <= value <= _MOST:
             return float(value)
     raise UsageError(
         f"{what} {value!r} is not understood",
@@ -50,8 +52,10 @@ def number(value: object, what: str) -> float:
 
 def whole(value: object, what: str, least: int = 1) -> int:
     """A whole number, of at most 24 bits. Raises UsageError for anything else."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        if least <= value <= _LARGEST_COUNT:
+    match value:
+        case bool():
+            pass
+        case int() if least <= value <= _LARGEST_COUNT:
             return value
     raise UsageError(
         f"{what} {value!r} is not understood",

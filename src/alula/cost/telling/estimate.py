@@ -100,7 +100,7 @@ def _work(found: Estimate) -> Table:
             count(one.flops),
             count(more.flops),
             f"{one.launches:g}",
-            ", ".join(f"{each.count} {each.kind}s" for each in one.collectives),
+            ", ".join(_counted(each.count, each.kind) for each in one.collectives),
         )
         for one, more in pairs
     ]
@@ -109,6 +109,10 @@ def _work(found: Estimate) -> Table:
     kernels = f"{sum(one.launches for one, _ in pairs):g}"
     lines.append(("all", *reads, *flops, kernels, ""))
     return Table("What a launch does", (*headers, "kernels", "exchanges"), tuple(lines))
+
+
+def _counted(number: int, kind: str) -> str:
+    return f"{number} {kind}" if number == 1 else f"{number} {kind}s"
 
 
 def _launches(found: Estimate) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alula.cost.estimate import Estimate
+from alula.cost.formats import Format
 from alula.cost.round import Round
 from alula.cost.step import Part, Step
 from alula.cost.work import Work
@@ -17,6 +18,18 @@ def as_data(found: Estimate) -> dict[str, Any]:
         "model": setting.shape.name,
         "machine": found.machine.name,
         "ranks": setting.layout.ranks,
+        "layout": {
+            "attention": setting.layout.attention,
+            "experts": setting.layout.experts,
+            "combine": setting.layout.combine,
+        },
+        "formats": {
+            part: form.name
+            for part, form in vars(setting.shape.formats).items()
+            if isinstance(form, Format)
+        },
+        "changes": question.changes,
+        "best_case": question.best_case,
         "batch": setting.batch,
         "context_tokens": setting.context,
         "parameters": setting.shape.parameters,

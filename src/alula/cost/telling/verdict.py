@@ -9,7 +9,12 @@ _SHORT = 1024
 
 
 def verdict(found: Estimate) -> str:
-    """One sentence: does speculation pay?"""
+    """One sentence: does speculation pay? A second one where the first takes the best case."""
+    taken = " and ".join(found.question.best_case)
+    return f"{_sentence(found)} Best case: {taken}." if taken else _sentence(found)
+
+
+def _sentence(found: Estimate) -> str:
     plain = found.plain_tok_s
     where = f"{found.setting.shape.name} on {_where(found)}"
     draft, needed, tau = found.question.draft.name, found.break_even, found.tau
@@ -46,7 +51,7 @@ def _where(found: Estimate) -> str:
         parts.append(f"batch {setting.batch}")
     if setting.context > _SHORT:
         parts.append(f"context {setting.context:,}")
-    return ", ".join(parts)
+    return ", ".join([*parts, *found.question.changes])
 
 
 def _public(found: Estimate) -> str:
