@@ -165,6 +165,26 @@ def test_refusals_say_what_is_possible(
     assert len(done.err.strip().splitlines()) == 3
 
 
+def _in_ascii(process: Process, *arguments: str) -> str:
+    command, environment = process
+    environment = environment | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run([*command, *arguments], env=environment, capture_output=True, check=True)
+    return done.stdout.decode("ascii")
+
+
+def test_units_survive_a_terminal_that_knows_only_ascii(process: Process) -> None:
+    shown = _in_ascii(process, "estimate", "kimi-k2.5", *MACHINE)
+    assert shown.startswith("kimi-k2.5 on 8 x RTX PRO 6000 Blackwell: 89.5 tok/s plain; chain:3")
+    assert "pays from tau 1.79" in shown.splitlines()[0]
+    assert " 27 us" in shown
+    assert "?" not in shown
+
+
+def test_json_loses_nothing_in_ascii(process: Process) -> None:
+    data = json.loads(_in_ascii(process, "estimate", "kimi-k2.5", *MACHINE, "--json"))
+    assert "8 × RTX PRO 6000" in data["verdict"]
+
+
 def test_it_takes_less_than_a_second_without_torch(process: Process) -> None:
     script = (
         "import sys; from alula.cli.main import run; "
