@@ -104,11 +104,19 @@ def test_what_cannot_be_priced_is_refused_by_name(change: dict[str, Any], named:
     assert named in f"{refusal.value.what} {refusal.value.why}"
 
 
+def _groups(*pairs: tuple[dict[str, Any], list[str]], **more: Any) -> dict[str, Any]:
+    groups = {f"group_{n}": {"weights": w, "targets": t} for n, (w, t) in enumerate(pairs)}
+    return {"quant_method": "compressed-tensors", "config_groups": groups, **more}
+
+
 @pytest.mark.parametrize(
     ("quantised", "bytes_per_weight"),
     [
         ({"quant_method": "awq", "bits": 4, "group_size": 128}, 0.5 + 2 / 128),
         ({"quant_method": "fp8"}, 1.0),
+        ({"quant_method": "fp8", "modules_to_not_convert": ["self_attn", "mlp.gate"]}, 1.0),
+        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, 0.5),
+        (_groups(({"num_bits": 4, "type": "float", "group_size": 32}, ["Linear"])), 0.5 + 1 / 32),
         (
             {
                 "quant_method": "compressed-tensors",
@@ -122,6 +130,42 @@ def test_quantisations(quantised: dict[str, Any], bytes_per_weight: float) -> No
     shape = model_shape(_config() | {"quantization_config": quantised}, "it")
     assert shape.formats.dense.bytes_per_weight == pytest.approx(bytes_per_weight, rel=1e-3)
     assert shape.formats.embedding.bytes_per_weight == 2
+
+
+def test_each_part_has_the_format_of_the_group_that_targets_it() -> None:
+    int4 = {"num_bits": 4, "type": "int", "group_size": 32}
+    groups = ({"num_bits": 8, "type": "float"}, ["re:.*self_attn.*"]), (int4, ["re:.*mlp.*"])
+    scheme = {"num_bits": 8, "type": "float"}
+    quantised = _groups(*groups, kv_cache_scheme=scheme)
+    formats = model_shape(_config() | {"quantization_config": quantised}, "it").formats
+    assert (formats.attention.name, formats.dense.name) == ("fp8", "int4-g32")
+    assert (formats.head.name, formats.kv_bytes) == ("bf16", 1.0)
+
+
+def test_modules_that_are_not_converted_keep_their_format() -> None:
+    quantised = {"quant_method": "fp8", "modules_to_not_convert": ["self_attn", "mlp.gate"]}
+    formats = model_shape(_config() | {"quantization_config": quantised}, "it").formats
+    assert (formats.attention.name, formats.dense.name) == ("bf16", "fp8")
+
+
+@pytest.mark.parametrize(
+    ("quantised", "named"),
+    [
+        (_groups(({"num_bits": 4, "type": "int", "group_size": 32}, ["Conv2d"])), "none of its"),
+        (_groups(({"num_bits": 2**31 - 1, "type": "int"}, ["Linear"])), "num_bits"),
+        (_groups(({"num_bits": 4, "type": "x"}, ["Linear"])), "type"),
+        (_groups(({"num_bits": 6, "type": "float"}, ["Linear"])), "type"),
+        (_groups(({"num_bits": 4}, ["re:("])), "re:("),
+        ({"quant_method": "compressed-tensors"}, "config_groups"),
+        ({"quant_method": "awq", "bits": 4, "group_size": 0}, "group_size"),
+    ],
+)
+def test_quantisations_that_cannot_be_priced_are_named(
+    quantised: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ModelError) as refusal:
+        model_shape(_config() | {"quantization_config": quantised}, "it")
+    assert named in f"{refusal.value.what} {refusal.value.why}"
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "3", "\xff"])
