@@ -120,8 +120,8 @@ def test_the_documentation_quotes_what_is_printed(
     assert alula(*command.split()).out.splitlines()[0] == verdict
 
 
-def test_the_documentation_quotes_all_three_questions() -> None:
-    assert len(_told()) == 3
+def test_the_documentation_quotes_every_question() -> None:
+    assert len(_told()) == 4
 
 
 @pytest.mark.parametrize(

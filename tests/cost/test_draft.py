@@ -72,3 +72,8 @@ def test_a_rising_survival_is_refused_as_conditional() -> None:
 def test_what_is_no_probability_is_refused(share: float) -> None:
     with pytest.raises(UsageError, match="not understood"):
         from_conditional([share])
+
+
+def test_what_lies_beyond_the_given_depths_is_said() -> None:
+    assert from_conditional([0.6, 0.5]).origin == "--acceptance, beyond depth 2 as likely as there"
+    assert from_survival([0.6]).origin == "--survival, beyond depth 1 as likely as there"

@@ -155,3 +155,35 @@ def test_no_json_is_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(UsageError, match="cannot read"):
         read_measured(path)
+
+
+def test_programs_get_the_calibration_too(tmp_path: Path) -> None:
+    true = setting(host_s=0.002)
+    points = [{"rows": rows, "step_ms": true.step(rows).total_s * 1.1e3} for rows in (1, 4, 16)]
+    found = _answer(_file(tmp_path, points=points)).data["calibration"]
+    assert found["fitted"] == ("achieved bandwidth", "launch latency")
+    assert [each["measured_ms"] for each in found["points"]] == pytest.approx(
+        [point["step_ms"] for point in points]
+    )
+    for each in found["points"]:
+        assert each["fitted_ms"] == pytest.approx(each["measured_ms"], rel=0.02)
+    assert _answer(_file(tmp_path, allreduces=[{"bytes": 14336, "us": 60}])).data[
+        "calibration"
+    ] is None
+
+
+def test_a_point_that_no_constants_explain_is_told(tmp_path: Path) -> None:
+    """3 ms for a step that reads for 3.4 ms at the nominal bandwidth."""
+    notes = _answer(_file(tmp_path, points=[{"rows": 1, "step_ms": 3}])).notes
+    assert any("do not explain kimi-k2.5, 1 rows" in note for note in notes)
+    own = setting().step().total_s * 1e3
+    notes = _answer(_file(tmp_path, points=[{"rows": 1, "step_ms": own}])).notes
+    assert not any("do not explain" in note for note in notes)
+
+
+def test_points_that_leave_no_time_for_reading_are_told(tmp_path: Path) -> None:
+    points = [{"rows": 1, "step_ms": 3}, {"rows": 16, "step_ms": 10}]
+    document = _answer(_file(tmp_path, points=points))
+    assert any("no time at all for reading" in note for note in document.notes)
+    assert document.data["calibration"]["bandwidth_share"] is None
+    json.dumps(document.data, allow_nan=False)

@@ -78,3 +78,9 @@ def test_ticks_are_few_and_round(most: float) -> None:
     assert 3 <= len(found) <= 7
     assert found[0] == 0
     assert found[-1] <= most < found[-1] + found[1] * 1.001
+
+
+@pytest.mark.parametrize(("context", "told"), [(1024, False), (131_072, True)])
+def test_long_contexts_are_told_to_cost_more(context: int, told: bool) -> None:
+    notes = answer(Asked("kimi-k2.5", WhatIf("8x-rtx-pro-6000"), context=context)).notes
+    assert any("24 % at 128k" in note for note in notes) == told

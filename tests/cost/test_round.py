@@ -7,7 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alula.cost.draft import Acceptance, Draft, chain
+from alula.cost.drafter import joint_work, step_work
 from alula.cost.round import best_choice, chains
+from alula.cost.step import timed
+from alula.cost.work import Load
 from priced import setting
 
 HOST_S = 0.004
@@ -94,3 +97,17 @@ def test_a_batch_emits_more_and_reads_more() -> None:
     assert many.plain_tok_s() > one.plain_tok_s()
     assert many.step().total_s > one.step().total_s
     assert many.break_even(chain(3)) > one.break_even(chain(3))
+
+
+def test_joining_and_the_first_draft_step_run_over_all_accepted_rows() -> None:
+    """At a batch whose operations outweigh the reading, three times the rows take as long again."""
+    own = setting("llama-3.1-8b", "1x-h100", batch=4096)
+    assert own.drafter is not None
+    rows = Load(3, 4096, own.context)
+    works = (
+        joint_work(own.drafter, own.layout, rows),
+        step_work(own.drafter, own.layout, rows),
+        step_work(own.drafter, own.layout, Load(1, 4096, own.context)),
+    )
+    expected_s = sum(part.memory_s for part in timed(works, own.speed))
+    assert own.drafting(chain(2)).memory_s == pytest.approx(expected_s)

@@ -72,14 +72,16 @@ def answer(asked: Asked) -> Document:
     acceptance = _acceptance(asked, draft)
     machine = described_machine(asked.what_if)
     setting, notes = _setting(asked, machine)
-    extra: tuple[Table, ...] = ()
+    table: tuple[Table, ...] = ()
+    calibration: dict[str, object] | None = None
     if asked.measured is not None:
-        setting, extra, told = _calibrated(setting, asked, asked.measured)
+        setting, table, told, calibration = _calibrated(setting, asked, asked.measured)
         notes = (*notes, *told)
     question = Question(draft, acceptance, asked.rows, _changes(asked), _best_case(asked, setting))
     found = estimate(machine, setting, question)
     document = tell(found, notes)
-    return replace(document, blocks=(*document.blocks, *extra))
+    data = {**document.data, "calibration": calibration}
+    return replace(document, blocks=(*document.blocks, *table), data=data)
 
 
 def answer_claims(path: Path) -> Document:
@@ -192,12 +194,12 @@ def _acceptance(asked: Asked, draft: Draft) -> Acceptance | None:
 
 def _calibrated(
     setting: Setting, asked: Asked, path: Path
-) -> tuple[Setting, tuple[Table, ...], tuple[str, ...]]:
+) -> tuple[Setting, tuple[Table, ...], tuple[str, ...], dict[str, object] | None]:
     """The setting with what was measured in place of what was assumed."""
     # Fitting needs numpy, which takes its time to import.
     from alula.cost.calibrate import fit
     from alula.cost.measured import read_measured
-    from alula.cost.telling.fit import fit_notes, fit_table
+    from alula.cost.telling.fit import fit_data, fit_notes, fit_table
 
     measured = read_measured(path)
     _refuse_unused(measured, setting, asked)
@@ -207,12 +209,12 @@ def _calibrated(
     )
     points = measured.points(setting)
     if not points:
-        return setting, (), (f"Used as they were measured: {path.name}.",)
+        return setting, (), (f"Used as they were measured: {path.name}.",), None
     found = fit(points)
     own = replace(setting.speed, constants=found.constants(setting.speed.constants))
     host_s = found.host_s if any(point.draft for point in points) else setting.host_s
     calibrated = replace(setting, speed=own, host_s=host_s)
-    return calibrated, (fit_table(found),), fit_notes(found, path.name)
+    return calibrated, (fit_table(found),), fit_notes(found, path.name), fit_data(found)
 
 
 def _refuse_unused(measured: Measured, setting: Setting, asked: Asked) -> None:

@@ -81,7 +81,7 @@ class Acceptance:
 
 def from_conditional(shares: Sequence[float]) -> Acceptance:
     """`--acceptance`: conditional, by position. Raises UsageError for no probabilities."""
-    return Acceptance(_probabilities(shares, "--acceptance"), "--acceptance")
+    return Acceptance(_probabilities(shares, "--acceptance"), _beyond("--acceptance", len(shares)))
 
 
 def from_survival(shares: Sequence[float]) -> Acceptance:
@@ -95,7 +95,12 @@ def from_survival(shares: Sequence[float]) -> Acceptance:
                 "give conditional probabilities as --acceptance instead",
             )
     pairs = zip((1.0, *cumulative), cumulative, strict=False)
-    return Acceptance(tuple(after / before if before else 0.0 for before, after in pairs), "given")
+    conditional = tuple(after / before if before else 0.0 for before, after in pairs)
+    return Acceptance(conditional, _beyond("--survival", len(shares)))
+
+
+def _beyond(flag: str, given: int) -> str:
+    return f"{flag}, beyond depth {given} as likely as there"
 
 
 def from_tau(tau: float, draft: Draft) -> Acceptance:

@@ -62,11 +62,6 @@ def joint_work(drafter: DrafterShape, layout: Layout, load: Load) -> Work:
     return Work(Component.DRAFTER, _BYTES * weights, 2.0 * load.all_rows * weights, 1.0)
 
 
-def first_step_work(drafter: DrafterShape, layout: Layout, load: Load, depth: int) -> Work:
-    """The first draft step, which runs over every row the round may have accepted."""
-    return step_work(drafter, layout, Load(depth + 1, load.batch, load.context))
-
-
 def step_work(drafter: DrafterShape, layout: Layout, load: Load) -> Work:
     """One draft step for the rows of `load`."""
     weights = drafter.step_weights / layout.ranks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from alula.cost.draft import Acceptance, Draft, chain
-from alula.cost.drafter import DrafterShape, first_step_work, joint_work, step_work
+from alula.cost.drafter import DrafterShape, joint_work, step_work
 from alula.cost.layout import Layout
 from alula.cost.shape import Component, ModelShape
 from alula.cost.step import Part, Speed, Step, step_time, timed
@@ -72,13 +72,17 @@ class Setting:
         return Round(draft, self.step(draft.rows), self.drafting(draft), self.host_s)
 
     def drafting(self, draft: Draft) -> Part:
-        """All draft steps of a round, and the joining of features before them."""
+        """All draft steps of a round, and the joining of features before them.
+
+        The joining and the first step run over every row the round may have accepted.
+        """
         if self.drafter is None:
             return Part(Component.DRAFTER, 0.0, 0.0, 0.0)
         rows = Load(draft.width, self.batch, self.context)
+        accepted = Load(draft.depth + 1, self.batch, self.context)
         works = (
-            joint_work(self.drafter, self.layout, rows),
-            first_step_work(self.drafter, self.layout, rows, draft.depth),
+            joint_work(self.drafter, self.layout, accepted),
+            step_work(self.drafter, self.layout, accepted),
             *[step_work(self.drafter, self.layout, rows)] * (draft.depth - 1),
         )
         parts = timed(works, self.speed)
