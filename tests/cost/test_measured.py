@@ -167,9 +167,10 @@ def test_programs_get_the_calibration_too(tmp_path: Path) -> None:
     )
     for each in found["points"]:
         assert each["fitted_ms"] == pytest.approx(each["measured_ms"], rel=0.02)
-    assert _answer(_file(tmp_path, allreduces=[{"bytes": 14336, "us": 60}])).data[
-        "calibration"
-    ] is None
+    assert (
+        _answer(_file(tmp_path, allreduces=[{"bytes": 14336, "us": 60}])).data["calibration"]
+        is None
+    )
 
 
 def test_a_point_that_no_constants_explain_is_told(tmp_path: Path) -> None:

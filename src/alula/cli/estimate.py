@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from alula.cli import estimate_options as own
 from alula.cli import options, whatif_options
 from alula.cli.console import print_json
 from alula.errors import MachineError, UsageError
@@ -14,169 +15,34 @@ from alula.errors import MachineError, UsageError
 if TYPE_CHECKING:
     from alula.cost.telling.document import Document
 
-_MACHINE, _LAYOUT, _LOAD, _SPECULATION = "The machine", "The layout", "The load", "Speculation"
-_OUTPUT = "The answer"
-_MOST_ROWS = 1 << 16
 _ANSWER = ("check", "html", "svg", "markdown", "json")
 
 
 def estimate(
     call: typer.Context,
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            help="A known name (kimi-k2.5, llama-3.1-8b, …), a config.json or its folder, or a "
-            ".gguf file.",
-            metavar="MODEL",
-        ),
-    ] = None,
+    model: own.Model = None,
     machine: whatif_options.Machine = None,
     gpu: whatif_options.Gpus = None,
     driver: whatif_options.Driver = None,
     links: whatif_options.Links = None,
-    tp: Annotated[
-        int | None,
-        typer.Option(
-            help="GPUs the model is spread over. By default all.",
-            metavar="N",
-            min=1,
-            max=1024,
-            rich_help_panel=_LAYOUT,
-        ),
-    ] = None,
-    layout: Annotated[
-        str,
-        typer.Option(
-            help="tp, replicated-attention, ep or ep-all-to-all.",
-            metavar="NAME",
-            rich_help_panel=_LAYOUT,
-        ),
-    ] = "tp",
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="All weights in another format: bf16, fp8, int8, nvfp4, int4-g32, …",
-            metavar="FORMAT",
-            rich_help_panel=_LAYOUT,
-        ),
-    ] = None,
-    attention: Annotated[
-        str | None,
-        typer.Option(
-            help="Attention projections in another format: fp8, int8, int4-g32, …",
-            metavar="FORMAT",
-            rich_help_panel=_LAYOUT,
-        ),
-    ] = None,
-    allreduce: Annotated[
-        str | None,
-        typer.Option(
-            help="A time with its unit (60us), a measured table's name, table, or link for the "
-            "least that the link allows.",
-            metavar="TIME|NAME",
-            rich_help_panel=_LAYOUT,
-        ),
-    ] = None,
-    rows: Annotated[
-        str,
-        typer.Option(
-            help="Rows of each sequence to price.", metavar="N,N,…", rich_help_panel=_LOAD
-        ),
-    ] = "1,2,4,8,16",
-    context: Annotated[
-        int,
-        typer.Option(
-            help="Tokens before each row.",
-            metavar="TOKENS",
-            min=0,
-            max=1 << 24,
-            rich_help_panel=_LOAD,
-        ),
-    ] = 1024,
-    batch: Annotated[
-        int,
-        typer.Option(
-            help="Sequences side by side.",
-            metavar="N",
-            min=1,
-            max=_MOST_ROWS,
-            rich_help_panel=_LOAD,
-        ),
-    ] = 1,
-    draft: Annotated[
-        str,
-        typer.Option(
-            help="chain:K or tree:DEPTHxWIDTH:NODES.",
-            metavar="SHAPE",
-            rich_help_panel=_SPECULATION,
-        ),
-    ] = "chain:3",
-    acceptance: Annotated[
-        str | None,
-        typer.Option(
-            help="Conditional, by position: 0.6,0.5,0.4.",
-            metavar="P,P,…",
-            rich_help_panel=_SPECULATION,
-        ),
-    ] = None,
-    survival: Annotated[
-        str | None,
-        typer.Option(
-            help="Cumulative, by position: 0.6,0.3,0.12.",
-            metavar="P,P,…",
-            rich_help_panel=_SPECULATION,
-        ),
-    ] = None,
-    tau: Annotated[
-        float | None,
-        typer.Option(
-            help="Tokens a round emits with this draft, the bonus token included.",
-            metavar="X",
-            rich_help_panel=_SPECULATION,
-        ),
-    ] = None,
-    host: Annotated[
-        str | None,
-        typer.Option(
-            help="What the host adds to a round: 4ms. By default what is on record.",
-            metavar="TIME",
-            rich_help_panel=_SPECULATION,
-        ),
-    ] = None,
-    measured: Annotated[
-        Path | None,
-        typer.Option(
-            help="Fit the constants to measured points.",
-            metavar="FILE.json",
-            rich_help_panel=_MACHINE,
-        ),
-    ] = None,
-    check: Annotated[
-        Path | None,
-        typer.Option(
-            help="Check claims about a machine against each other instead.",
-            metavar="FILE.toml",
-            rich_help_panel=_OUTPUT,
-        ),
-    ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write a page that needs nothing else.",
-            metavar="FILE",
-            rich_help_panel=_OUTPUT,
-        ),
-    ] = None,
-    svg: Annotated[
-        Path | None,
-        typer.Option(help="Write the break-even chart.", metavar="FILE", rich_help_panel=_OUTPUT),
-    ] = None,
-    markdown: Annotated[
-        bool,
-        typer.Option(
-            "--markdown", help="Write Markdown to standard output.", rich_help_panel=_OUTPUT
-        ),
-    ] = False,
+    tp: own.Ranks = None,
+    layout: own.Layout = "tp",
+    weights: own.Weights = None,
+    attention: own.Attention = None,
+    allreduce: own.AllReduce = None,
+    rows: own.Rows = "1,2,4,8,16",
+    context: own.Context = 1024,
+    batch: own.Batch = 1,
+    draft: own.Draft = "chain:3",
+    acceptance: own.Acceptance = None,
+    survival: own.Survival = None,
+    tau: own.Tau = None,
+    host: own.Host = None,
+    measured: own.Measured = None,
+    check: own.Check = None,
+    html: own.Html = None,
+    svg: own.Svg = None,
+    markdown: own.Markdown = False,
     json: options.Json = False,
 ) -> None:
     """What a decoding step must cost on a machine, and what speculation must reach to pay.
@@ -272,8 +138,8 @@ def _numbers(text: str | None, flag: str, *, whole: bool = False) -> tuple[float
         found = tuple(int(part) if whole else float(part) for part in text.split(","))
     except ValueError:
         found = ()
-    if not found or (whole and not 1 <= min(found) <= max(found) <= _MOST_ROWS):
-        kind = f"whole numbers from 1 to {_MOST_ROWS}" if whole else "numbers"
+    if not found or (whole and not 1 <= min(found) <= max(found) <= own.MOST_ROWS):
+        kind = f"whole numbers from 1 to {own.MOST_ROWS}" if whole else "numbers"
         raise UsageError(
             f"{flag} {text!r} is not understood",
             f"it is {kind} with commas between them",

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from alula.cost.interpolate import interpolate
 
-_KERNEL_S = 2e-6  # entering and leaving a kernel inside a graph
+# Entering and leaving a kernel inside a graph: assumed, about launch_us of data/constants.toml.
+_KERNEL_S = 2e-6
 
 
 class AllReduce(ABC):

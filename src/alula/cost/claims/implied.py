@@ -16,6 +16,7 @@ from alula.cost.round import Setting
 SHORT_CHAIN = 3
 """The draft that claims are compared with: what public drafters are measured with."""
 _ROWS = (4, 8, 16, 20)
+# A slow transport whatever the size, to show how little the rows depend on it.
 _FLAT_S = 60e-6
 
 

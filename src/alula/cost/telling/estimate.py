@@ -8,13 +8,12 @@ from alula.cost.round import Round, best_choice, chains
 from alula.cost.step import Step
 from alula.cost.telling.document import Bar, Bars, Chart, Document, Mark, Segment, Table
 from alula.cost.telling.facts import as_data, exchanges, read_bytes
+from alula.cost.telling.notes import notes as own_notes
 from alula.cost.telling.verdict import verdict
-from alula.cost.units import count, ms, size, us
+from alula.cost.units import count, size, us
 from alula.errors import UsageError
 
 _SHARES = (0.5, 0.6, 0.7, 0.8, 0.9)
-_LONG = 48 * 1024
-"""Where predictions leave 15 % of what was measured (docs/estimate.md)."""
 
 
 def tell(found: Estimate, notes: tuple[str, ...] = ()) -> Document:
@@ -33,7 +32,7 @@ def tell(found: Estimate, notes: tuple[str, ...] = ()) -> Document:
             tuple((bound.name, f"{bound.tok_s:.1f}") for bound in found.bounds),
         ),
     )
-    return Document(verdict(found), blocks, (*_notes(found), *notes), as_data(found))
+    return Document(verdict(found), blocks, (*own_notes(found), *notes), as_data(found))
 
 
 def _step_segments(step: Step) -> list[Segment]:
@@ -219,37 +218,3 @@ def _fewer_rows(found: Estimate) -> tuple[str, ...]:
     best = f"{found.best.name} {found.best.tok_s:.1f}"
     plain, gain = f"{found.plain_tok_s:.1f}", f"{found.fewer_rows_tok_s:+.1f}"
     return (f"the best chain, not {asked}", plain, "", best, gain, "a setting")
-
-
-def _notes(found: Estimate) -> list[str]:
-    setting, machine = found.setting, found.machine
-    layout, constants = setting.layout, setting.speed.constants
-    notes = [
-        f"Predicted, not run: {constants.bandwidth_share:.0%} of {machine.device.name}'s "
-        f"{machine.device.bandwidth_bytes_s / 1e9:.0f} GB/s, {us(constants.launch_s)} a kernel, "
-        f"{ms(constants.fixed_s)} outside the layers; batch {setting.batch}, context "
-        f"{setting.context}, rows choose experts independently.",
-    ]
-    if layout.ranks > 1:
-        allreduce = setting.speed.allreduce
-        notes.append(f"All-reduces: {allreduce.name} ({allreduce.source}).")
-        beyond = [n for n in found.launches if not allreduce.covers(setting.payload_bytes(n))]
-        if beyond:
-            notes.append(f"Extrapolated beyond that table: {', '.join(map(str, beyond))} rows.")
-    if setting.drafter is not None:
-        drafter = setting.drafter
-        notes.append(
-            f"The drafter is taken to be an EAGLE-3 layer {drafter.hidden} wide with an MLP of "
-            f"{drafter.width} and {drafter.vocab:,} tokens, in bf16, on all ranks."
-        )
-    if setting.context > _LONG:
-        notes.append(
-            f"At more than {_LONG:,} tokens of context attention kernels reach less of the "
-            "bandwidth than is taken here: published steps were 15 % longer at 64k, 24 % at 128k."
-        )
-    if found.question.acceptance is not None:
-        notes.append(f"Acceptance: {found.question.acceptance.origin}.")
-    if found.public is not None:
-        name = found.public.name
-        notes.append(f"{name[0].upper()}{name[1:]}: {found.public.source}.")
-    return notes
