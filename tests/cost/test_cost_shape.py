@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,14 @@ def test_quantisations_that_cannot_be_priced_are_named(
 def test_a_file_that_holds_no_configuration_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(ModelError, match="cannot read"):
+        find_model(str(tmp_path))
+
+
+def test_absurd_numbers_of_experts_are_refused(tmp_path: Path) -> None:
+    known = files("alula.cost") / "data/models/qwen3-235b-a22b.json"
+    config = json.loads(known.read_text("utf-8"))
+    _write(tmp_path, config | {"num_experts": 1 << 30})
+    with pytest.raises(ModelError, match="1,073,741,824 experts"):
         find_model(str(tmp_path))
 
 

@@ -48,7 +48,8 @@ def print_error_json(error: AlulaError) -> None:
 
 def print_json(value: object) -> None:
     """One JSON value on one line of standard output, escaped where the encoding lacks something."""
-    escaped = not sys.stdout.encoding.lower().startswith("utf")
+    encoding = sys.stdout.encoding or "utf-8"  # a text in memory has none
+    escaped = not encoding.lower().startswith("utf")
     sys.stdout.write(json.dumps(value, ensure_ascii=escaped) + "\n")
     sys.stdout.flush()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+_NEGLIGIBLE = 1e-8
+
 
 def distinct(count: int, active: int, rows: int) -> float:
     """Expected distinct experts of one layer for `rows` rows that choose independently.
@@ -30,26 +32,47 @@ def busiest(count: int, active: int, rows: int, ranks: int) -> float:
 
 @lru_cache(maxsize=1024)
 def _expected_maximum(each: int, ranks: int, drawn: int) -> float:
-    """Of `drawn` balls without replacement from `ranks` boxes of `each`: the fullest box's."""
-    ways = math.comb(each * ranks, drawn)
-    return float(sum(1.0 - _at_most(each, ranks, drawn, m) / ways for m in range(each)))
+    """Of `drawn` balls without replacement from `ranks` boxes of `each`: the fullest box's.
+
+    The sum over m of the probability that it has more than m, from the least it can have on.
+    """
+    if drawn in (0, each * ranks):
+        return float(drawn // ranks)
+    most = float(least := -(-drawn // ranks))
+    share = drawn / (each * ranks)
+    box = [_binomial(each, taken, share) for taken in range(each + 1)]
+    all_boxes = _binomial(each * ranks, drawn, share)
+    for m in range(least, each):
+        more = 1.0 - _coefficient(box[: m + 1], ranks, drawn) / all_boxes
+        if more < _NEGLIGIBLE:
+            break
+        most += more
+    return most
 
 
-def _at_most(each: int, ranks: int, drawn: int, most: int) -> int:
-    """Ways to draw so that no box gives more than `most`: a coefficient of a power."""
-    base = [math.comb(each, taken) for taken in range(most + 1)]
-    power = [1]
-    for bit in format(ranks, "b"):
-        power = _product(power, power, drawn)
+def _binomial(number: int, taken: int, share: float) -> float:
+    """Boxes filled with this chance each are, given their sum, boxes drawn from together."""
+    ways = math.lgamma(number + 1) - math.lgamma(taken + 1) - math.lgamma(number - taken + 1)
+    return math.exp(ways + taken * math.log(share) + (number - taken) * math.log1p(-share))
+
+
+def _coefficient(base: list[float], power: int, degree: int) -> float:
+    """Of x^degree in a power of the polynomial `base`: of its last product, this one alone."""
+    half = [1.0]
+    for bit in format(power // 2, "b"):
+        half = _product(half, half, degree)
         if bit == "1":
-            power = _product(power, base, drawn)
-    return power[drawn] if drawn < len(power) else 0
+            half = _product(half, base, degree)
+    other = _product(half, base, degree) if power % 2 else half
+    pairs = range(max(0, degree - len(other) + 1), min(len(half), degree + 1))
+    return sum(half[i] * other[degree - i] for i in pairs)
 
 
-def _product(left: list[int], right: list[int], degree: int) -> list[int]:
-    """Of two polynomials, up to `degree`."""
-    result = [0] * min(len(left) + len(right) - 1, degree + 1)
+def _product(left: list[float], right: list[float], degree: int) -> list[float]:
+    """Of two polynomials, up to `degree`, without what is negligible."""
+    result = [0.0] * min(len(left) + len(right) - 1, degree + 1)
     for i, a in enumerate(left):
-        for j, b in enumerate(right[: len(result) - i]):
-            result[i + j] += a * b
+        if a > _NEGLIGIBLE**2:
+            for j, b in enumerate(right[: len(result) - i]):
+                result[i + j] += a * b
     return result

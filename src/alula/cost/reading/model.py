@@ -11,6 +11,9 @@ from alula.cost.reading.config import model_shape
 from alula.cost.shape import ModelShape
 from alula.errors import ModelError
 
+_MOST_EXPERTS = 4096
+"""Beyond any published model; a damaged description names absurd numbers."""
+
 
 def known_models() -> list[str]:
     """Models known by name."""
@@ -36,7 +39,14 @@ def find_model(name: str) -> ModelShape:
             "it is no known name, and no such file or folder exists",
             f"name a config.json, the folder it lies in, a .gguf file, or {', '.join(known)}",
         )
-    return gguf_shape.model_shape(path) if path.suffix == ".gguf" else _from_config(path)
+    shape = gguf_shape.model_shape(path) if path.suffix == ".gguf" else _from_config(path)
+    if shape.experts is not None and shape.experts.count > _MOST_EXPERTS:
+        raise ModelError(
+            f"{shape.name} has {shape.experts.count:,} experts in a layer",
+            f"alula prices up to {_MOST_EXPERTS:,}",
+            "use the model as its maker published it",
+        )
+    return shape
 
 
 def _from_config(path: Path) -> ModelShape:
