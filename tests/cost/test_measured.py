@@ -134,7 +134,7 @@ def test_what_plays_no_part_is_refused(tmp_path: Path, data: dict[str, Any]) -> 
     ],
 )
 def test_what_is_measured_and_asked_as_well_is_refused(
-    tmp_path: Path, data: dict[str, Any], asked: dict[str, str]
+    tmp_path: Path, data: dict[str, Any], asked: dict[str, Any]
 ) -> None:
     what_if = WhatIf("8x-rtx-pro-6000")
     with pytest.raises(UsageError, match="measured as well"):
