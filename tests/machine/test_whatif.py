@@ -33,6 +33,10 @@ def test_a_machine_by_name() -> None:
     assert machine.assumed == ("8x-rtx-pro-6000",)
 
 
+def test_a_model_alone_is_one_of_it() -> None:
+    assert named("h100").gpus == named("1x-h100").gpus
+
+
 def test_machines_of_nvlink_have_switches() -> None:
     machine = asked(machine="8x-h200")
     assert (machine.interconnect, machine.nvswitch) == ("nvlink", True)

@@ -47,8 +47,10 @@ def print_error_json(error: AlulaError) -> None:
 
 
 def print_json(value: object) -> None:
-    """One JSON value on one line of standard output."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    """One JSON value on one line of standard output, escaped where the encoding lacks something."""
+    encoding = sys.stdout.encoding or "utf-8"  # a text in memory has none
+    escaped = not encoding.lower().startswith("utf")
+    sys.stdout.write(json.dumps(value, ensure_ascii=escaped) + "\n")
     sys.stdout.flush()
 
 

@@ -5,6 +5,7 @@ Commands import torch only when they run, so that `alula --help` is quick.
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 import traceback
@@ -17,12 +18,16 @@ import typer
 from typer.main import get_command
 
 from alula import __version__
-from alula.cli import bench, chat, demo, doctor, generate, train
+from alula.cli import bench, chat, demo, doctor, estimate, generate, train
 from alula.cli.console import print_error, print_error_json, print_help_alone
 from alula.errors import AlulaError, MachineError, UsageError
 
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 _BROKEN_PIPE = 141  # 128 + SIGPIPE
+_ASCII = {
+    **{"µ": "u", "τ": "tau", "×": "x", "−": "-", "–": "-", "—": "-", "…": "...", "›": ">"},
+    **{"·": ".", "•": "#", "│": "|", "─": "-", "└": "+", "’": "'", "“": '"', "”": '"'},
+}
 
 
 @dataclass
@@ -43,6 +48,7 @@ app.add_typer(bench.app, name="bench")
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("doctor")(doctor.doctor)
+app.command("estimate")(estimate.estimate)
 
 
 @app.callback(invoke_without_command=True)
@@ -180,7 +186,16 @@ def _open_closed_streams() -> None:
 
 
 def _write_any_character() -> None:
-    """An answer may hold characters that the terminal's encoding lacks."""
+    """An answer may hold characters that the terminal's encoding lacks: they are spelled out."""
+    codecs.register_error("spelled", _spelled)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="spelled")
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    """Units and signs in ASCII, so that a microsecond does not lose its unit."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(_ASCII.get(character, "?") for character in missing), error.end

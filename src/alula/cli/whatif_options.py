@@ -9,7 +9,7 @@ import typer
 Machine = Annotated[
     str | None,
     typer.Option(
-        help="Another machine: a saved report, or a count and a model as in 8x-rtx-pro-6000.",
+        help="Another machine: a saved report, or GPUs by name: h100, 8x-rtx-pro-6000.",
         metavar="MACHINE",
     ),
 ]

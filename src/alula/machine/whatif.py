@@ -89,13 +89,15 @@ def resolve(what_if: WhatIf, observe: Callable[[], Machine]) -> Machine:
 
 
 def named(text: str) -> Machine:
-    """A machine by the name of a model, "8x-rtx-pro-6000", or from a saved report."""
+    """A machine by the name of its GPUs, "h100" or "8x-rtx-pro-6000", or from a saved report."""
+    if text in _MODELS:
+        return _preset(1, text, text)
     if found := _PRESET.fullmatch(text):
         return _preset(int(found[1]), found[2], text)
     if not Path(text).is_file():
         raise UsageError(
             f"--machine {text!r} is not known",
-            "it is neither a file nor a count and a model, as in 8x-rtx-pro-6000",
+            "it is neither a file nor a model, nor a count and a model, as in 8x-rtx-pro-6000",
             f"name a report saved by alula doctor --json, or a model: {', '.join(_MODELS)}",
         )
     return _saved(Path(text))

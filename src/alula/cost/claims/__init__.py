@@ -1,0 +1,1 @@
+"""What somebody says about a machine, confronted with what its steps must cost."""

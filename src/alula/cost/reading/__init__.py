@@ -1,0 +1,1 @@
+"""From a configuration, a GGUF header or a name to the shape of a model."""

@@ -1,0 +1,1 @@
+"""Answers as documents: for a terminal, an issue, a page, a program."""
