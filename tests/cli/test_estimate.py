@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -186,14 +185,13 @@ def test_json_loses_nothing_in_ascii(process: Process) -> None:
 
 
 def test_it_takes_less_than_a_second_without_torch(process: Process) -> None:
+    """Of processor time, since a shared machine's clock runs on."""
     script = (
-        "import sys; from alula.cli.main import run; "
+        "import sys, time; from alula.cli.main import run; "
         "code = run(['estimate', 'kimi-k2.5', '--machine', '8x-rtx-pro-6000']); "
-        "assert 'torch' not in sys.modules; sys.exit(code)"
+        "assert 'torch' not in sys.modules; assert time.process_time() < 1; sys.exit(code)"
     )
-    started = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", script], env=process[1], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - started < 3  # under one second on a machine that is not shared
