@@ -1,0 +1,121 @@
+"""`alula diagnose`: why a run failed, and what several failed runs have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from alula.cli import options
+from alula.cli.console import print_json
+from alula.errors import UsageError
+
+if TYPE_CHECKING:
+    from alula.diagnosis.facts import Facts
+
+
+def diagnose(
+    logs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="The logs of one run of SGLang, vLLM, TensorRT-LLM or alula; several are its "
+            "ranks. Plain or gzip, of any size.",
+            metavar="LOG…",
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="What alula doctor --json said of the machine and environment of the run. It "
+            "decides between causes that look alike.",
+            metavar="report.json",
+        ),
+    ] = None,
+    exit_code: Annotated[
+        int | None,
+        typer.Option(help="The exit status of the run; of a signal N, -N or 128+N.", metavar="N"),
+    ] = None,
+    together: Annotated[
+        Path | None,
+        typer.Option(
+            help="Several attempts: which share a cause, which gates stand behind, what one "
+            "change would unblock.",
+            metavar="attempts.toml",
+        ),
+    ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--if", help="With --together: what this plan would unblock.", metavar="plan.toml"
+        ),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Why a run failed: the first failure in time, how sure that is, and what would refute it.
+
+    Exits with 0 where nothing was found, 3 where the cause is known, 4 where it failed and no
+    signature knows why.
+    """
+    _check(logs, report, exit_code, together, plan)
+    if together is not None:
+        _together(together, plan, json)
+    else:
+        _one(logs or [], _facts(report), exit_code, json)
+
+
+def _check(
+    logs: list[Path] | None,
+    report: Path | None,
+    exit_code: int | None,
+    together: Path | None,
+    plan: Path | None,
+) -> None:
+    if together is None and not logs:
+        raise UsageError(
+            "there is nothing to diagnose",
+            "neither a log nor --together is given",
+            "name a log: alula diagnose server.log",
+        )
+    if together is None and plan is not None:
+        raise UsageError(
+            "--if stands alone", "a plan is held against attempts", "add --together attempts.toml"
+        )
+    if together is not None and (logs or report is not None or exit_code is not None):
+        raise UsageError(
+            "--together takes no log, --report or --exit-code beside it",
+            "each attempt in its file names its own",
+            f"write them into {together}",
+        )
+
+
+def _facts(report: Path | None) -> Facts:
+    from alula.diagnosis.facts import Facts
+    from alula.diagnosis.report import read_report
+
+    return Facts() if report is None else read_report(report)
+
+
+def _one(logs: list[Path], facts: Facts, exit_code: int | None, as_json: bool) -> None:
+    from alula.cli.findings import print_diagnosis
+    from alula.diagnosis import answer
+    from alula.diagnosis.diagnose import diagnose as run
+
+    diagnosis = run(logs, facts, exit_code)
+    if as_json:
+        print_json(answer.as_json(diagnosis))
+    else:
+        print_diagnosis(diagnosis)
+    raise typer.Exit(answer.exit_code(diagnosis))
+
+
+def _together(attempts: Path, plan: Path | None, as_json: bool) -> None:
+    from alula.cli.findings import print_together
+    from alula.diagnosis import together
+
+    found = together.together(attempts, plan)
+    if as_json:
+        print_json(together.as_json(found))
+    else:
+        print_together(found)
+    raise typer.Exit(together.exit_code(found))

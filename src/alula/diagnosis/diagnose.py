@@ -1,0 +1,232 @@
+"""Why a run failed: the first failure in time, how sure that is, and what followed from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from alula.diagnosis.course import Course, follow, near, unknown
+from alula.diagnosis.events import Event, Strength
+from alula.diagnosis.facts import Facts, Value, all_hold
+from alula.diagnosis.signatures import Kind, Knowledge, Ruling, Signature, knowledge
+
+_SAME_MOMENT_SECONDS = 2.0
+_SAME_MOMENT_LINES = 200
+_SHORT = 60
+_WRAPS = 2
+_SEEN_BY_OTHERS = 3
+"""Depths of signatures.toml."""
+_STOPPED = frozenset({0, 130, 143, -2, -15})
+"""Exit statuses of a run that ended well, or that somebody ended."""
+
+
+class Certainty(StrEnum):
+    """How sure a cause is. A phrase alone is never certain."""
+
+    CERTAIN = "certain"
+    LIKELY = "likely"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """The root of a failure, and what would show that it is not."""
+
+    ruling: Ruling
+    certainty: Certainty
+    event: Event | None
+    """The line it was read from; None where the exit status alone speaks, or a measured figure."""
+    because: tuple[str, ...]
+    """The facts that were asked, and what they said."""
+    sources: tuple[str, ...] = ()
+    name: str = ""
+    """The signature's."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something worth knowing that ended nothing."""
+
+    text: str
+    event: Event | None = None
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """One run's cause, the failures behind it, and remarks."""
+
+    cause: Cause | None
+    cascade: tuple[Event, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+
+def diagnose(
+    logs: Sequence[Path], facts: Facts | None = None, exit_code: int | None = None
+) -> Diagnosis:
+    """Read the logs of one run, several files being its ranks.
+
+    `facts` are what is known beside the logs; `exit_code` is the run's, a signal as -N or 128 + N.
+    Raises `UsageError` for a log that cannot be read.
+    """
+    known = knowledge()
+    course = follow(logs, known)
+    beside = _with_course(facts or Facts(), course, exit_code)
+    cause = (
+        _known_failure(course, beside)
+        or _degraded(course, beside)
+        or _by_exit(known, exit_code)
+        or _unknown_failure(course, exit_code)
+    )
+    return Diagnosis(cause, _cascade(course, cause), _notes(course, cause, exit_code))
+
+
+def rule(signature: Signature, event: Event | None, facts: Facts) -> Cause:
+    """What a signature means under these facts."""
+    ruling = signature.rule(facts)
+    sure = bool(ruling.certain) and all_hold(ruling.certain or (), facts) is True
+    certainty = Certainty.CERTAIN if sure else Certainty.LIKELY
+    because = _because(ruling, facts)
+    return Cause(ruling, certainty, event, because, signature.sources, signature.name)
+
+
+def _with_course(facts: Facts, course: Course, exit_code: int | None) -> Facts:
+    seen = (*course.failures, *course.survived, *course.remarks)
+    names = tuple(sorted({event.signature.name for event in seen if event.signature}))
+    command = (*facts.values.get("command", ()), *course.arguments)
+    values: dict[str, Value] = {"log": names or ("nothing",), "command": command}
+    if exit_code is not None:
+        values["exit"] = (str(exit_code),)
+    return facts.with_values(values)
+
+
+def _of_event(event: Event, facts: Facts) -> Facts:
+    values: dict[str, Value] = {**event.parts, "line": (event.text,), "phase": (event.phase,)}
+    return facts.with_values({**values, "frames": ("\n".join(event.frames),)})
+
+
+def _known_failure(course: Course, facts: Facts) -> Cause | None:
+    failures = [event for event in course.failures if event.signature]
+    if not failures:
+        return None
+    root = _root(failures)
+    assert root.signature is not None  # chosen from those that have one
+    if root.signature.depth == _SEEN_BY_OTHERS and _raised_before(course, root):
+        return None
+    return rule(root.signature, root, _of_event(root, facts))
+
+
+def _root(failures: list[Event]) -> Event:
+    """The first failure; where it only wraps another, the deepest of the same moment."""
+    first = failures[0]
+    if _depth(first) < _WRAPS:
+        return first
+    moment = [
+        event for event in failures if near(first, event, _SAME_MOMENT_SECONDS, _SAME_MOMENT_LINES)
+    ]
+    return min(moment, key=_depth)
+
+
+def _depth(event: Event) -> int:
+    return event.signature.depth if event.signature else _SEEN_BY_OTHERS
+
+
+def _raised_before(course: Course, root: Event) -> bool:
+    """Whether an error nobody knows came before one that only waits for others."""
+    before = course.failures[: course.failures.index(root)]
+    return any(unknown(event, Strength.RAISED) for event in before)
+
+
+def _degraded(course: Course, facts: Facts) -> Cause | None:
+    """What was asked for and did not happen; only where nothing failed."""
+    if any(unknown(event, Strength.RAISED) for event in course.failures) or course.wrappers:
+        return None
+    command = facts.get("command")
+    for event in course.remarks:
+        if event.signature is not None and event.kind is Kind.DEGRADED:
+            asked = event.signature.asked_by
+            if not asked or any(words in command for words in asked):
+                return rule(event.signature, event, _of_event(event, facts))
+    return None
+
+
+def _by_exit(known: Knowledge, exit_code: int | None) -> Cause | None:
+    for entry in known.exits:
+        if exit_code in entry.codes:
+            because = (f"the exit status is {exit_code}",)
+            return Cause(entry.ruling, Certainty.LIKELY, None, because, name="exit status")
+    return None
+
+
+def _unknown_failure(course: Course, exit_code: int | None) -> Cause | None:
+    """A failure that no signature explains, with the likeliest line to read."""
+    errors = [event for event in course.failures if event.signature is None]
+    raised = [event for event in errors if unknown(event, Strength.RAISED)]
+    ended = exit_code not in _STOPPED if exit_code is not None else False
+    unfinished = not course.ready and bool(raised) and exit_code is None
+    if not (ended or course.wrappers or unfinished):
+        return None
+    line = next(iter(raised or errors or course.wrappers), None)
+    return Cause(_UNKNOWN, Certainty.UNKNOWN, line, ())
+
+
+_UNKNOWN = Ruling(
+    failure_class="unknown",
+    layer="",
+    owner="",
+    meaning="no signature knows this failure",
+    fix="read the line quoted and the lines above it; report it with the log's first failure",
+    refuted_by="an earlier failure in a log that was not given",
+    feature="",
+    certain=None,
+    cleared_when=None,
+)
+
+
+def _cascade(course: Course, cause: Cause | None) -> tuple[Event, ...]:
+    root = cause.event if cause else None
+    known = [event for event in course.failures if event.signature and event is not root]
+    behind = [event for event in known + course.wrappers if event is not root]
+    return tuple(sorted(_first_of_each(behind), key=_moment))
+
+
+def _first_of_each(events: list[Event]) -> list[Event]:
+    found: dict[tuple[str, str], Event] = {}
+    for event in events:
+        found.setdefault((event.signature.name if event.signature else "", event.rank), event)
+    return list(found.values())
+
+
+def _moment(event: Event) -> tuple[float, int]:
+    return (event.seconds or 0.0, event.number)
+
+
+def _notes(course: Course, cause: Cause | None, exit_code: int | None) -> tuple[Note, ...]:
+    notes: dict[str, Note] = {}
+    for event in course.remarks:
+        if event.signature is not None and (cause is None or event is not cause.event):
+            meaning = event.signature.rulings[-1].meaning
+            notes.setdefault(event.signature.name, Note(meaning, event))
+    for event in course.survived:
+        name = event.signature.name if event.signature else "an error"
+        notes.setdefault(f"survived {name}", Note(f"the run went on after this ({name})", event))
+    if course.starts > 1:
+        end = "became ready" if course.ready else "did not become ready"
+        notes["starts"] = Note(f"the server started {course.starts} times; the last {end}")
+    if exit_code in _STOPPED and exit_code != 0:
+        notes["exit"] = Note(
+            f"the exit status {exit_code} says that the run was ended from outside"
+        )
+    return tuple(notes.values())
+
+
+def _because(ruling: Ruling, facts: Facts) -> tuple[str, ...]:
+    """What each deciding condition found; a fact that is missing is named as missing."""
+    words = {True: "holds", False: "does not hold", None: "not known"}
+    found: dict[str, None] = {}
+    for condition in (*ruling.when, *(ruling.certain or ())):
+        value = facts.get(condition.name)
+        shown = f", it is {value}" if value and len(value) <= _SHORT else ""
+        found[f"{condition.said(facts)}: {words[condition.holds(facts)]}{shown}"] = None
+    return tuple(found)

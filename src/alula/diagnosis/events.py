@@ -1,0 +1,180 @@
+"""What a log says that matters: failures, notes and marks of progress, in the order of the file."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+
+from alula.diagnosis.facts import Facts, all_hold
+from alula.diagnosis.lines import Reading
+from alula.diagnosis.signatures import Kind, Knowledge, Signature
+from alula.diagnosis.stream import Needles, RawLine, wanted_lines
+
+_MOST_FRAMES = 40
+_MOST_OF_A_KIND = 20
+_MOST_STARTS = 50
+"""A crash loop repeats itself; what the first starts said is enough."""
+_FRAME = re.compile(r'\s{0,40}File "(?P<file>[^"]{1,400})", line (?P<line>\d{1,7})')
+_ABOVE_ZERO = re.compile(r"throughput(?: \(token/s\))?: (?:[1-9]|0\.0?[1-9])")
+_NATIVE = re.compile(
+    r"(?:fatal|ptxas|nvcc|cicc) ?(?:error|fatal)?\s{0,4}:|core dumped|Segmentation fault"
+    r"|terminate called|Killed$|Assertion .{1,300} failed"
+)
+_PYTHON = re.compile(r"(?:[A-Za-z_][\w.]{0,100})?(?:Error|Exception|Interrupt)(?:: |:?$)")
+_LOUD = frozenset({"ERROR", "FATAL"})
+
+
+class Strength(IntEnum):
+    """How much an error line that no signature knows says about a failure."""
+
+    NONE = 0
+    LOGGED = 1
+    RAISED = 2
+    NATIVE = 3
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line that matters. `mark` names the phase it begins, `alive` or `arguments`."""
+
+    file: Path
+    number: int
+    order: int
+    """Position in the file's events: lines of one long line share a number."""
+    seconds: float | None
+    rank: str
+    text: str
+    start: int
+    """The how manieth start of the server in this file, 0 before the first."""
+    phase: str
+    mark: str = ""
+    signature: Signature | None = None
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    frames: tuple[str, ...] = ()
+    """Files and lines of the traceback above it, outermost first."""
+    strength: Strength = Strength.NONE
+
+    @property
+    def kind(self) -> Kind | None:
+        """What its signature does to a run; None for marks and unknown errors."""
+        return None if self.signature is None else self.signature.kind
+
+
+def read_events(path: Path, known: Knowledge) -> Iterator[Event]:
+    """The events of one log, few whatever its size. Raises `UsageError` as the stream does."""
+    reader = _Reader(path, known)
+    needles = Needles(known.needles(), [sign.encode() for sign in known.alive])
+    for line in wanted_lines(path, needles):
+        yield from reader.take(line)
+
+
+class _Reader:
+    """State that goes from line to line: time, rank, phase, and each rank's last traceback."""
+
+    def __init__(self, path: Path, known: Knowledge) -> None:
+        self._path = path
+        self._known = known
+        self._now = Reading()
+        self._phase = ""
+        self._starts = 0
+        self._order = 0
+        self._frames: dict[str, deque[str]] = {}
+        self._seen: Counter[tuple[str, str]] = Counter()
+
+    def take(self, line: RawLine) -> Iterator[Event]:
+        """The events of one line: a mark of progress, a failure, neither or both."""
+        self._now.read(line.text)
+        frame = _FRAME.match(self._now.message)
+        if frame is not None:
+            self._trace().append(f"{frame['file']}:{frame['line']}")
+            return
+        if "Traceback (most recent call last)" in line.text:
+            self._trace().clear()
+        for mark in self._marks(line.text):
+            if mark in ("ready", "alive"):
+                self._seen.clear()  # what was survived may come again and end the run
+            yield self._event(line, mark=mark)
+        if (event := self._known_event(line) or self._unknown_event(line)) is not None:
+            yield event
+
+    def _trace(self) -> deque[str]:
+        return self._frames.setdefault(self._now.rank, deque(maxlen=_MOST_FRAMES))
+
+    def _marks(self, text: str) -> Iterator[str]:
+        for marker, name in self._known.phases:
+            if marker in text and (name != self._phase or name == "start"):
+                self._enter(name)
+                yield name
+                break
+        if any(words in text for words in self._known.arguments):
+            yield "arguments"
+        if any(sign in text for sign in self._known.alive) and _ABOVE_ZERO.search(text):
+            yield "alive"
+
+    def _enter(self, name: str) -> None:
+        self._phase = name
+        if name == "start":
+            self._starts += 1
+            if self._starts <= _MOST_STARTS:
+                self._seen.clear()
+
+    def _known_event(self, line: RawLine) -> Event | None:
+        for signature in self._known.signatures:
+            parts = signature.parts(line.text)
+            if parts is not None and self._admits(signature):
+                if self._seen_often(signature.name, most=1):
+                    return None
+                return self._event(line, signature=signature, parts=parts)
+        return None
+
+    def _admits(self, signature: Signature) -> bool:
+        frames = "\n".join(self._trace())
+        return all_hold(signature.requires, Facts({"frames": (frames,)})) is not False
+
+    def _unknown_event(self, line: RawLine) -> Event | None:
+        strength = _strength(self._now)
+        if strength is Strength.NONE or self._seen_often("", most=_MOST_OF_A_KIND):
+            return None
+        return self._event(line, strength=strength)
+
+    def _seen_often(self, name: str, most: int) -> bool:
+        self._seen[self._now.rank, name] += 1
+        return self._seen[self._now.rank, name] > most
+
+    def _event(
+        self,
+        line: RawLine,
+        mark: str = "",
+        signature: Signature | None = None,
+        parts: Mapping[str, tuple[str, ...]] | None = None,
+        strength: Strength = Strength.NONE,
+    ) -> Event:
+        self._order += 1
+        return Event(
+            file=self._path,
+            number=line.number,
+            order=self._order,
+            seconds=self._now.seconds,
+            rank=self._now.rank,
+            text=line.text.strip(),
+            start=self._starts,
+            phase=self._phase,
+            mark=mark,
+            signature=signature,
+            parts=parts or {},
+            frames=() if mark else tuple(self._trace()),
+            strength=strength,
+        )
+
+
+def _strength(now: Reading) -> Strength:
+    message = now.message.strip()
+    if _NATIVE.search(message):
+        return Strength.NATIVE
+    if _PYTHON.match(message):
+        return Strength.RAISED
+    return Strength.LOGGED if now.level in _LOUD else Strength.NONE
