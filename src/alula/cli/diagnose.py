@@ -111,11 +111,12 @@ def _one(logs: list[Path], facts: Facts, exit_code: int | None, as_json: bool) -
 
 def _together(attempts: Path, plan: Path | None, as_json: bool) -> None:
     from alula.cli.findings import print_together
-    from alula.diagnosis import together
+    from alula.diagnosis import answer
+    from alula.diagnosis.together import together
 
-    found = together.together(attempts, plan)
+    found = together(attempts, plan)
     if as_json:
-        print_json(together.as_json(found))
+        print_json(answer.together_json(found))
     else:
         print_together(found)
-    raise typer.Exit(together.exit_code(found))
+    raise typer.Exit(answer.together_exit_code(found))

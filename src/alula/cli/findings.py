@@ -10,6 +10,7 @@ from rich.text import Text
 from alula.diagnosis.answer import escaped
 from alula.diagnosis.diagnose import Cause, Certainty, Diagnosis
 from alula.diagnosis.events import Event
+from alula.diagnosis.together import Judged, Pair, Together, verdict
 
 _PIPED_WIDTH = 120
 _STYLES = {Certainty.CERTAIN: "bold red", Certainty.LIKELY: "yellow", Certainty.UNKNOWN: "magenta"}
@@ -68,3 +69,69 @@ def _sentence(text: str) -> str:
 def _place(event: Event) -> str:
     rank = f" [{event.rank}]" if event.rank else ""
     return escaped(f"{event.file}:{event.number}") + rank
+
+
+def print_together(found: Together) -> None:
+    """The answer in one sentence, then the attempts, what they share, and what would help."""
+    out = console()
+    out.print(Text(verdict(found), style="bold"))
+    out.print(_attempts(found))
+    for each in found.judged:
+        _print_attempt(out, each)
+    out.print(Text("\nIn common", style="bold"))
+    for text in _common(found):
+        out.print(Text(f"  {text}"))
+    out.print(Text("\nOne change alone", style="bold"))
+    for change, names in found.openers:
+        out.print(Text(f"  {change} unblocks {', '.join(names) or 'none of them'}"))
+    if not found.openers:
+        out.print(Text("  no change of the software opens a gate; each attempt has its own fix"))
+
+
+def _attempts(found: Together) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for header in ("attempt", "cause", "layer", "owner", "sure", "gates behind"):
+        table.add_column(header)
+    if found.plan is not None:
+        table.add_column(f"{found.plan.name} unblocks")
+    for each in found.judged:
+        cause = each.diagnosis.cause
+        row = ["nothing found", "", "", ""]
+        if cause is not None:
+            ruling = cause.ruling
+            row = [ruling.failure_class, ruling.layer, ruling.owner, str(cause.certainty)]
+        unblocked = [] if found.plan is None else [_yes(each.attempt.name in found.unblocked)]
+        table.add_row(*map(escaped, (each.attempt.name, *row, str(len(each.behind)), *unblocked)))
+    return table
+
+
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "no"
+
+
+def _print_attempt(out: Console, each: Judged) -> None:
+    out.print(Text(f"\n{escaped(each.attempt.name)}", style="bold cyan"))
+    if each.diagnosis.cause is None:
+        out.print(Text("Nothing found that ended the run."))
+    else:
+        _print_cause(out, each.diagnosis.cause)
+    for met in each.behind:
+        gate = met.gate
+        words = f"  behind it ({met.when}): {gate.component}, {gate.layer}: {gate.predicate}"
+        out.print(Text(words), Text(f"    {gate.evidence}", style="dim"), sep="\n")
+
+
+def _common(found: Together) -> list[str]:
+    said = [
+        f"{pair.first} and {pair.second}: {text}" for pair in found.pairs if (text := _of(pair))
+    ]
+    return said or ["nothing, not even a word"]
+
+
+def _of(pair: Pair) -> str:
+    words = ", ".join(pair.words)
+    if pair.same_cause:
+        return "the same root cause"
+    if pair.kind:
+        return f"the same kind of cause ({pair.kind}) with different owners, so not the same cause"
+    return f"only words ({words})" if words else ""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import unicodedata
+from dataclasses import asdict
 from typing import Any
 
 from alula.diagnosis.diagnose import Cause, Certainty, Diagnosis, Note
 from alula.diagnosis.events import Event
+from alula.diagnosis.together import Judged, Together, verdict
 
 NOTHING_FOUND, DIAGNOSED, FAILED_UNKNOWN = 0, 3, 4
 _LONGEST = 400
@@ -81,4 +83,45 @@ def _place(event: Event) -> dict[str, Any]:
         "file": escaped(str(event.file)),
         "text": escaped(event.text),
         "rank": event.rank or None,
+    }
+
+
+def together_exit_code(found: Together) -> int:
+    """The worst of the attempts' codes, an unknown failure being the worst."""
+    return max(exit_code(each.diagnosis) for each in found.judged)
+
+
+def together_json(found: Together) -> dict[str, Any]:
+    """Everything that was found about several attempts."""
+    return {
+        "verdict": verdict(found),
+        "attempts": [_judged(each) for each in found.judged],
+        "pairs": [asdict(pair) for pair in found.pairs],
+        "changes": [
+            {"change": str(change), "unblocks": list(names)} for change, names in found.openers
+        ],
+        "plan": _plan(found),
+        "toolkit": {
+            "at_least": found.toolkit or None,
+            "precondition_of": list(found.toolkit_condition),
+            "fix_of": list(found.toolkit_fix),
+        },
+    }
+
+
+def _judged(each: Judged) -> dict[str, Any]:
+    return {
+        "name": each.attempt.name,
+        **as_json(each.diagnosis),
+        "gates_behind": [{**asdict(met.gate), "met": met.when} for met in each.behind],
+    }
+
+
+def _plan(found: Together) -> dict[str, Any] | None:
+    if found.plan is None:
+        return None
+    return {
+        "name": found.plan.name,
+        "changes": [str(change) for change in found.plan.changes],
+        "unblocks": list(found.unblocked),
     }

@@ -122,20 +122,20 @@ def _packages(report: Mapping[str, Any]) -> dict[str, Value]:
         name, version = canonical(_text(entry, "name")), _text(entry, "version")
         found[name] = (version,)
         if name == "torch":
-            found |= _torch_cuda(_text(entry, "cuda") or _cuda_of(version))
+            found |= _torch_cuda(_text(entry, "cuda")) | torch_cuda_of(version)
         if re.fullmatch(r"nvidia-nccl-cu\d{2}", name):
             found["nccl"] = (version,)
     return found
 
 
+def torch_cuda_of(version: str) -> dict[str, Value]:
+    """The CUDA that torch was built for, where its version says it: 13.0 of 2.9.1+cu130."""
+    match = re.search(r"\+cu(\d{2})(\d)\b", version)
+    return _torch_cuda(f"{match[1]}.{match[2]}") if match else {}
+
+
 def _torch_cuda(cuda: str) -> dict[str, Value]:
     return {"torch.cuda": (cuda,), "torch.cuda.major": (cuda.partition(".")[0],)}
-
-
-def _cuda_of(version: str) -> str:
-    """13.0 of 2.9.1+cu130."""
-    match = re.search(r"\+cu(\d{2})(\d)\b", version)
-    return f"{match[1]}.{match[2]}" if match else ""
 
 
 def canonical(name: str) -> str:

@@ -131,7 +131,7 @@ def parse(text: str) -> Knowledge:
         arguments=tuple(data["arguments"]),
         phases=tuple((mark, phase["name"]) for phase in data["phase"] for mark in phase["markers"]),
         exits=tuple(
-            ExitRule(frozenset(entry["codes"]), _ruling(entry, {"owner": "the process"}))
+            ExitRule(frozenset(entry["codes"]), ruling_of({"owner": "the process", **entry}))
             for entry in data["exit"]
         ),
     )
@@ -146,10 +146,10 @@ def _signature(entry: dict[str, Any], shared: dict[str, Any]) -> Signature:
     base = {**shared.get(entry.get("ruling", ""), {}), **entry}
     kind = Kind(entry.get("kind", "failure"))
     readings = [
-        _ruling({**base, **shared.get(reading.get("ruling", ""), {}), **reading}, {})
+        ruling_of({**base, **shared.get(reading.get("ruling", ""), {}), **reading})
         for reading in entry.get("reading", [])
     ]
-    default = _ruling({**base, "when": []}, {})
+    default = ruling_of({**base, "when": []})
     signature = Signature(
         name=entry["id"],
         kind=kind,
@@ -166,8 +166,8 @@ def _signature(entry: dict[str, Any], shared: dict[str, Any]) -> Signature:
     return signature
 
 
-def _ruling(entry: dict[str, Any], otherwise: dict[str, Any]) -> Ruling:
-    entry = {**otherwise, **entry}
+def ruling_of(entry: dict[str, Any]) -> Ruling:
+    """The ruling in an entry of a data file."""
     certain, cleared = entry.get("certain") or None, entry.get("cleared_when")
     return Ruling(
         failure_class=entry.get("class", ""),
