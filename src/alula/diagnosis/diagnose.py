@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +15,10 @@ from alula.diagnosis.signatures import Kind, Knowledge, Ruling, Signature, knowl
 
 _SAME_MOMENT_SECONDS = 2.0
 _SAME_MOMENT_LINES = 200
+_SET = re.compile(r"(\w{1,60}) set by environment to ([^\s]{1,200}?)\.?(?:\s|$)")
+"""How NCCL says at level INFO what it was given."""
 _SHORT = 60
+_PARTS = ("has", "lacks", "unknown")
 _WRAPS = 2
 _SEEN_BY_OTHERS = 3
 """Depths of signatures.toml."""
@@ -75,6 +79,7 @@ def diagnose(
     beside = _with_course(facts or Facts(), course, exit_code)
     cause = (
         _known_failure(course, beside)
+        or _warned_of(course, beside, exit_code)
         or _degraded(course, beside)
         or _by_exit(known, exit_code)
         or _unknown_failure(course, exit_code)
@@ -96,6 +101,8 @@ def _with_course(facts: Facts, course: Course, exit_code: int | None) -> Facts:
     names = tuple(sorted({event.signature.name for event in seen if event.signature}))
     command = (*facts.values.get("command", ()), *course.arguments)
     values: dict[str, Value] = {"log": names or ("nothing",), "command": command}
+    for name, value in _SET.findall("\n".join(course.arguments)):
+        values[f"setting.{name}"] = (value,)
     if exit_code is not None:
         values["exit"] = (str(exit_code),)
     return facts.with_values(values)
@@ -138,9 +145,28 @@ def _raised_before(course: Course, root: Event) -> bool:
     return any(unknown(event, Strength.RAISED) for event in before)
 
 
+def _warned_of(course: Course, facts: Facts, exit_code: int | None) -> Cause | None:
+    """What an early warning explains, where the run failed and says nothing else of it."""
+    if _says_more(course) or not (course.wrappers or _ended_badly(exit_code)):
+        return None
+    hints = (event for event in course.remarks if event.kind is Kind.HINT)
+    event = next(hints, None)
+    if event is None or event.signature is None:
+        return None
+    return rule(event.signature, event, _of_event(event, facts))
+
+
+def _says_more(course: Course) -> bool:
+    return any(unknown(event, Strength.RAISED) for event in course.failures)
+
+
+def _ended_badly(exit_code: int | None) -> bool:
+    return exit_code is not None and exit_code not in _STOPPED
+
+
 def _degraded(course: Course, facts: Facts) -> Cause | None:
     """What was asked for and did not happen; only where nothing failed."""
-    if any(unknown(event, Strength.RAISED) for event in course.failures) or course.wrappers:
+    if _says_more(course) or course.wrappers:
         return None
     command = facts.get("command")
     for event in course.remarks:
@@ -163,9 +189,8 @@ def _unknown_failure(course: Course, exit_code: int | None) -> Cause | None:
     """A failure that no signature explains, with the likeliest line to read."""
     errors = [event for event in course.failures if event.signature is None]
     raised = [event for event in errors if unknown(event, Strength.RAISED)]
-    ended = exit_code not in _STOPPED if exit_code is not None else False
     unfinished = not course.ready and bool(raised) and exit_code is None
-    if not (ended or course.wrappers or unfinished):
+    if not (_ended_badly(exit_code) or course.wrappers or unfinished):
         return None
     line = next(iter(raised or errors or course.wrappers), None)
     return Cause(_UNKNOWN, Certainty.UNKNOWN, line, ())
@@ -226,7 +251,7 @@ def _because(ruling: Ruling, facts: Facts) -> tuple[str, ...]:
     words = {True: "holds", False: "does not hold", None: "not known"}
     found: dict[str, None] = {}
     for condition in (*ruling.when, *(ruling.certain or ())):
-        value = facts.get(condition.name)
+        value = "" if condition.operator in _PARTS else facts.get(condition.name)
         shown = f", it is {value}" if value and len(value) <= _SHORT else ""
         found[f"{condition.said(facts)}: {words[condition.holds(facts)]}{shown}"] = None
     return tuple(found)

@@ -123,7 +123,7 @@ class _Reader:
                 self._seen.clear()
 
     def _known_event(self, line: RawLine) -> Event | None:
-        for signature in self._known.signatures:
+        for signature in self._known.candidates(line.text):
             parts = signature.parts(line.text)
             if parts is not None and self._admits(signature):
                 if self._seen_often(signature.name, most=1):

@@ -18,8 +18,10 @@ Value = tuple[str, ...]
 """What a fact may hold: one value, or several (a machine of unlike GPUs)."""
 
 _CONDITION = re.compile(
-    r"(?P<name>\S+) (?P<operator>==|!=|<=|>=|<|>|in|outside|has|lacks|unknown)(?: (?P<value>.+))?"
+    r"(?P<name>\S+) (?P<operator>==|!=|<=|>=|<|>|in|outside|has|lacks|known|unknown)"
+    r"(?: (?P<value>.+))?"
 )
+_UNARY = ("known", "unknown")
 _ORDER: dict[str, Callable[[Version, Version], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -55,15 +57,15 @@ class Condition:
     def parse(cls, text: str) -> Condition:
         """Raises `ValueError` for text that is no condition."""
         match = _CONDITION.fullmatch(text)
-        if match is None or (match["value"] is None) != (match["operator"] == "unknown"):
+        if match is None or (match["value"] is None) != (match["operator"] in _UNARY):
             raise ValueError(f"{text!r} is not of the form 'name operator value'")
         return cls(match["name"], match["operator"], match["value"] or "")
 
     def holds(self, facts: Facts) -> bool | None:
         """Whether it holds; None where a fact is missing or the values of one disagree."""
         known = tuple(filter(None, facts.values.get(_named(self.name, facts), ())))
-        if self.operator == "unknown":
-            return not known
+        if self.operator in _UNARY:
+            return bool(known) is (self.operator == "known")
         wanted = self._wanted(facts)
         if not known or wanted is None:
             return None
@@ -91,7 +93,7 @@ class Condition:
         return _ORDER[self.operator](left, right)
 
     def said(self, facts: Facts) -> str:
-        """The condition in words, with the values that stand for names in braces."""
+        """The condition with the values that stand for names in braces."""
         value = ", ".join(self._wanted(facts) or ()) if self.value.startswith("{") else self.value
         return f"{_named(self.name, facts)} {self.operator} {value or self.value}".rstrip()
 

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -66,9 +66,7 @@ class Signature:
     rulings: tuple[Ruling, ...]
 
     def parts(self, text: str) -> Mapping[str, tuple[str, ...]] | None:
-        """The named parts of a line that looks like this; None of one that does not."""
-        if not any(phrase in text for phrase in self.phrases):
-            return None
+        """The named parts of a line that holds a phrase; None where the pattern does not match."""
         if self.pattern is None:
             return {}
         match = self.pattern.search(text)
@@ -102,10 +100,23 @@ class Knowledge:
     """(marker, name of the phase it begins)."""
     exits: tuple[ExitRule, ...]
 
+    @cached_property
+    def phrases(self) -> tuple[str, ...]:
+        """The phrases of all signatures, each once."""
+        return tuple({phrase for signature in self.signatures for phrase in signature.phrases})
+
+    def candidates(self, text: str) -> list[Signature]:
+        """The signatures of which a line holds a phrase, in the order of the file."""
+        # Most lines hold none, so this loop is what a log full of errors costs.
+        held = {phrase for phrase in self.phrases if phrase in text}
+        return (
+            [each for each in self.signatures if not held.isdisjoint(each.phrases)] if held else []
+        )
+
     def needles(self) -> list[bytes]:
         """The literals to look for in a log, without those that hold another one."""
-        words = {*self.triggers, *self.arguments, *(marker for marker, _ in self.phases)}
-        words.update(phrase for signature in self.signatures for phrase in signature.phrases)
+        marks = (marker for marker, _ in self.phases)
+        words = {*self.triggers, *self.arguments, *marks, *self.phrases}
         least: list[str] = []
         for word in sorted(words, key=len):
             if not any(shorter in word for shorter in least):

@@ -108,9 +108,9 @@ def judge(attempt: Attempt, baseline: Attempt | None) -> Judged:
     """The cause of one attempt: from its log, else from its settings and its figure."""
     path = attempt.report or (baseline.report if baseline else None)
     report = {} if path is None else load_report(path)
-    facts = facts_of(report).with_values(
-        {"command": (attempt.command,), "tp": (attempt.ranks(),), "tried": (attempt.feature,)}
-    )
+    settings = {f"setting.{name}": (value,) for name, value in attempt.settings().items()}
+    said = {"command": (attempt.command,), "tp": (attempt.ranks(),)}
+    facts = facts_of(report).with_values({**settings, **said})
     diagnosis = diagnose(attempt.logs, facts, attempt.exit_code)
     diagnosis = explain_figure(attempt, baseline, facts, diagnosis)
     cause = diagnosis.cause
