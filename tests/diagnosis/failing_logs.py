@@ -38,7 +38,9 @@ def failing(phrase: str, frame: str = "", phase: str = "distributed", ranks: int
     lines = list(starting(ranks, phase))
     lines.append(f"{stamp(10, 1)} NVLink is absent, using PCIe")
     for rank in (2, 0, 3, 1)[:ranks]:
-        lines.append(f"{stamp(20 + rank, rank)} Scheduler hit an exception: Traceback (most recent call last):")
+        lines.append(
+            f"{stamp(20 + rank, rank)} Scheduler hit an exception: Traceback (most recent call last):"
+        )
         lines.append('  File "/opt/sglang/srt/managers/scheduler.py", line 2800, in run_scheduler')
         if frame:
             lines.append(f'  File "/opt/{FRAMES[frame]}", line 60, in build')
@@ -46,7 +48,9 @@ def failing(phrase: str, frame: str = "", phase: str = "distributed", ranks: int
         lines.append(phrase)
         lines.append("")
     lines.append("[2026-02-11 10:00:40] Received sigquit from a child process. It usually means")
-    lines.append("[2026-02-11 10:00:41] Rank 0 scheduler is dead. Please check if there are relevant logs.")
+    lines.append(
+        "[2026-02-11 10:00:41] Rank 0 scheduler is dead. Please check if there are relevant logs."
+    )
     return "\n".join(lines) + "\n"
 
 

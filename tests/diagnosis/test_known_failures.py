@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from failing_logs import failing, write
 
 from alula.diagnosis.diagnose import Certainty, Diagnosis, diagnose
-from alula.diagnosis.facts import Facts
+from failing_logs import failing, write
 
 
 class Row(NamedTuple):

@@ -27,7 +27,7 @@ _PARTS = tuple(
         r"\[(?:TRT-LLM|TensorRT-LLM)\] ?(?:\[RANK (?P<rank>\d{1,4})\] )?",
         r"\[(?P<level>[VDIWEF]|VERBOSE|INFO|WARNING|ERROR)\] ",
         r"\[rank(?P<rank>\d{1,4})\]:\s?",  # torch
-        rf"\[(?P<level>[IWEF])(?P<month>\d{1, 2})(?P<day>\d\d) {_CLOCK} [^\]]{{1,80}}\] ",  # glog
+        rf"\[(?P<level>[IWEF])(?P<month>\d{{1,2}})(?P<day>\d\d) {_CLOCK} [^\]]{{1,80}}\] ",  # glog
         r"\((?:\w{1,40}_)?(?P<rank>TP\d{1,4})(?:_\w{1,20})? pid=\d{1,10}[^)]{0,60}\)\s",
         r"\(\w{1,40} (?:rank=(?P<rank>\d{1,4}) )?pid=\d{1,10}[^)]{0,60}\)\s",
         r"\[\d{1,4},(?P<rank>\d{1,4})\]<std(?:out|err)>:\s?",  # mpirun
