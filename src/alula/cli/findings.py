@@ -53,6 +53,8 @@ def _print_cause(out: Console, cause: Cause) -> None:
     table.add_row("sure", Text(cause.certainty, style=_STYLES[cause.certainty]))
     if cause.event is not None:
         table.add_row("line", Text(f"{_place(cause.event)}\n{escaped(cause.event.text)}"))
+        if cause.event.frames:
+            table.add_row("raised at", Text(escaped(cause.event.frames[-1])))
     if cause.because:
         table.add_row("because", Text("\n".join(map(escaped, cause.because))))
     table.add_row("refuted by", Text(ruling.refuted_by))

@@ -45,13 +45,10 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
 
 def _cause(cause: Cause) -> dict[str, Any]:
     ruling = cause.ruling
-    where = {"line": None, "file": None, "text": None, "rank": None, "phase": None}
-    if cause.event is not None:
-        where |= _place(cause.event) | {"phase": cause.event.phase or None}
     return {
         "class": ruling.failure_class,
         "layer": ruling.layer or None,
-        **where,
+        **_read_from(cause.event),
         "certainty": str(cause.certainty),
         "refuted_by": ruling.refuted_by,
         "fix": ruling.fix,
@@ -61,6 +58,14 @@ def _cause(cause: Cause) -> dict[str, Any]:
         "signature": cause.name or None,
         "sources": list(cause.sources),
     }
+
+
+def _read_from(event: Event | None) -> dict[str, Any]:
+    """The line a cause was read from; nothing but None where a status or a figure speaks."""
+    if event is None:
+        return dict.fromkeys(("line", "file", "text", "rank", "phase", "raised_at"))
+    raised_at = escaped(event.frames[-1]) if event.frames else None
+    return {**_place(event), "phase": event.phase or None, "raised_at": raised_at}
 
 
 def _event(event: Event) -> dict[str, Any]:

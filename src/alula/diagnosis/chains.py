@@ -102,11 +102,15 @@ def observed(known: KnownGate, facts: Facts, reported: Iterable[Gate]) -> Gate:
     """The gate as it stands, with the file and line that the doctor found where it did."""
     gate = replace(known.gate, verdict=known.verdict(facts))
     for other in reported:
-        same = (other.feature, other.component, other.layer)
-        if same == (gate.feature, gate.component, gate.layer):
+        if (other.feature, other.layer) == (gate.feature, gate.layer) and _same_owner(gate, other):
             return replace(gate, evidence=other.evidence, observed=other.observed)
     values = (f"{condition.name} {facts.get(condition.name)}" for condition in known.closed_when)
     return replace(gate, observed=", ".join(dict.fromkeys(values)))
+
+
+def _same_owner(gate: Gate, other: Gate) -> bool:
+    """Whether the doctor's gate, which names a release, is ours, which may not know the package."""
+    return gate.component.startswith("the ") or other.component.split(" ")[0] == gate.component
 
 
 def _gate(entry: dict[str, Any]) -> KnownGate:

@@ -44,20 +44,25 @@ def read_report(path: Path) -> Facts:
 
 def facts_of(report: Mapping[str, Any]) -> Facts:
     """The facts of a report."""
-    machine = _mapping(report, "machine") or report
+    machine, software = _mapping(report, "machine"), _mapping(report, "software")
     found = {
-        **_packages(report),
+        **_packages(software),
+        **_lacking(software),
+        **_loading(software),
+        **_toolkit(software),
         **_gpus(machine),
         **_links(machine),
         **_driver(machine),
-        **_toolkits(report),
     }
-    return Facts({name: value for name, value in found.items() if all(value) and value})
+    return Facts({name: value for name, value in found.items() if value and all(value)})
 
 
 def gates_of(report: Mapping[str, Any]) -> tuple[Gate, ...]:
-    """The gates that the doctor found."""
-    return tuple(gate for entry in _entries(report, "gates") if (gate := _gate(entry)))
+    """The gates that the doctor found: those of components, and the chains it was asked for."""
+    features = _mapping(report, "features")
+    entries = [*_entries(report, "gates")]
+    entries += [entry for name in features for entry in _entries(features, name)]
+    return tuple(gate for entry in entries if (gate := _gate(entry)))
 
 
 def _gate(entry: Mapping[str, Any]) -> Gate | None:
@@ -100,7 +105,7 @@ def _links(machine: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def _driver(machine: Mapping[str, Any]) -> dict[str, Value]:
-    driver = _mapping(machine, "driver") or {}
+    driver = _mapping(machine, "driver")
     cuda = _text(driver, "cuda")
     return {
         "driver": (_text(driver, "version"),),
@@ -109,33 +114,57 @@ def _driver(machine: Mapping[str, Any]) -> dict[str, Value]:
     }
 
 
-def _toolkits(report: Mapping[str, Any]) -> dict[str, Value]:
-    for jit in _entries(report, "jits"):
-        if _text(jit, "name") == _JIT:
-            return {"nvcc": (_text(_mapping(jit, "toolkit") or {}, "version"),)}
-    return {}
+def _toolkit(software: Mapping[str, Any]) -> dict[str, Value]:
+    found = (jit for jit in _entries(software, "jits") if _text(jit, "name") == _JIT)
+    version = _text(_mapping(next(found, {}), "toolkit"), "version")
+    return {"nvcc": (version,)}
 
 
-def _packages(report: Mapping[str, Any]) -> dict[str, Value]:
-    found: dict[str, Value] = {}
-    for entry in _entries(report, "components"):
-        name, version = canonical(_text(entry, "name")), _text(entry, "version")
+def _packages(software: Mapping[str, Any]) -> dict[str, Value]:
+    packages = _mapping(software, "packages")
+    found: dict[str, Value] = {canonical(name): (_text(packages, name),) for name in packages}
+    for component in _entries(software, "components"):
+        name, version = canonical(_text(component, "name")), _text(component, "version")
         found[name] = (version,)
         if name == "torch":
-            found |= _torch_cuda(_text(entry, "cuda")) | torch_cuda_of(version)
-        if re.fullmatch(r"nvidia-nccl-cu\d{2}", name):
-            found["nccl"] = (version,)
-    return found
+            found |= torch_cuda_of(f"+{_text(component, 'variant')}") or torch_cuda_of(version)
+    nccl = [found[name] for name in found if re.fullmatch(r"nvidia-nccl-cu\d{2}", name)]
+    return found | ({"nccl": nccl[0]} if len(nccl) == 1 else {})
+
+
+def _lacking(software: Mapping[str, Any]) -> dict[str, Value]:
+    """What libraries ask for and the environment does not offer."""
+    missing = [
+        entry
+        for component in _entries(software, "components")
+        for entry in _entries(component, "missing")
+    ]
+    kinds = {"torch.lacks": "torch_symbols", "nccl.lacks": "nccl_symbols", "lacks": "sonames"}
+    return {
+        fact: tuple(sorted({text for entry in missing for text in _texts(entry, kind)}))
+        for fact, kind in kinds.items()
+    }
+
+
+def _loading(software: Mapping[str, Any]) -> dict[str, Value]:
+    """What the driver makes of the device code, and the packages that hold none for a GPU."""
+    verdicts: dict[str, set[str]] = {}
+    for entry in _entries(software, "loading"):
+        verdicts.setdefault(_text(entry, "component"), set()).add(_text(entry, "verdict"))
+    return {
+        "loading": tuple(sorted({verdict for each in verdicts.values() for verdict in each})),
+        "imageless": tuple(sorted(name for name, each in verdicts.items() if each == {"none"})),
+    }
 
 
 def torch_cuda_of(version: str) -> dict[str, Value]:
     """The CUDA that torch was built for, where its version says it: 13.0 of 2.9.1+cu130."""
     match = re.search(r"\+cu(\d{2})(\d)\b", version)
-    return _torch_cuda(f"{match[1]}.{match[2]}") if match else {}
-
-
-def _torch_cuda(cuda: str) -> dict[str, Value]:
-    return {"torch.cuda": (cuda,), "torch.cuda.major": (cuda.partition(".")[0],)}
+    return (
+        {"torch.cuda": (f"{match[1]}.{match[2]}",), "torch.cuda.major": (match[1],)}
+        if match
+        else {}
+    )
 
 
 def canonical(name: str) -> str:
@@ -149,11 +178,16 @@ def _entries(data: Mapping[str, Any], name: str) -> Iterator[Mapping[str, Any]]:
         yield from (entry for entry in entries if isinstance(entry, dict))
 
 
-def _mapping(data: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+def _mapping(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = data.get(name)
-    return value if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 def _text(data: Mapping[str, Any], name: str) -> str:
     value = data.get(name)
     return value if isinstance(value, str) else ""
+
+
+def _texts(data: Mapping[str, Any], name: str) -> list[str]:
+    values = data.get(name)
+    return [text for text in values if isinstance(text, str)] if isinstance(values, list) else []
