@@ -225,7 +225,9 @@ def test_an_old_driver_in_place_of_a_list_is_what_the_plan_unblocks(case: Path) 
     log = "logs/torch-symm-mem.log"
     replace(case, log, "KeyError: 12", "RuntimeError: CUDA driver version is insufficient for CUDA "
             "runtime version")  # fmt: skip
-    change_report(case, lambda report: report["machine"]["driver"].update(version="570.26", cuda="12.8"))
+    change_report(
+        case, lambda report: report["machine"]["driver"].update(version="570.26", cuda="12.8")
+    )
     found = run(case)
     assert found.unblocked == ("torch symmetric memory",)
     assert "unblocks 1 of 6" in verdict(found)

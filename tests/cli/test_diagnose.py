@@ -1,0 +1,118 @@
+"""`alula diagnose` from the command line: what it prints, its JSON and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from running import Alula, Process
+
+CASE = Path(__file__).parents[2] / "docs/examples/six-attempts"
+LOGS = CASE / "logs"
+NAMED = {"class", "layer", "line", "file", "certainty", "refuted_by", "fix"}
+
+
+def test_the_json_is_cause_cascade_and_notes(alula: Alula) -> None:
+    log = LOGS / "torch-symm-mem.log"
+    finished = alula("diagnose", log, "--report", CASE / "report.json", "--json")
+    found = json.loads(finished.out)
+    assert finished.code == 3
+    assert list(found) == ["cause", "cascade", "notes"]
+    assert found["cause"].keys() >= NAMED
+    assert found["cause"]["class"] == "arch_gate"
+    assert found["cause"]["layer"] == "allow-list"
+    assert found["cause"]["certainty"] == "certain"
+    assert found["cause"]["file"] == str(log)
+    line = log.read_text("utf-8").splitlines()[found["cause"]["line"] - 1]
+    assert line == found["cause"]["text"] == "KeyError: 12"
+
+
+def test_a_healthy_log_gives_no_cause_and_exits_with_0(alula: Alula) -> None:
+    finished = alula("diagnose", LOGS / "fewer-channels.log", "--json")
+    assert finished.code == 0
+    found = json.loads(finished.out)
+    assert found["cause"] is None
+    assert any("NCCL instead" in note["note"] for note in found["notes"])
+
+
+def test_an_unknown_failure_exits_with_4_and_quotes_a_line(alula: Alula, tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("server_args=ServerArgs(\nValueError: the moon is full\n")
+    finished = alula("diagnose", log, "--exit-code", "1")
+    assert finished.code == 4
+    assert "ValueError: the moon is full" in finished.out
+    assert f"{log}:2" in finished.out.replace("\n", "")
+
+
+def test_a_signal_may_be_written_as_a_negative_number(alula: Alula, tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("loading\n")
+    assert alula("diagnose", log, "--exit-code", "-9").code == 3
+    assert alula("diagnose", log, "--exit-code", "-15").code == 0
+
+
+def test_control_characters_of_a_log_do_not_reach_the_terminal(
+    alula: Alula, tmp_path: Path
+) -> None:
+    log = tmp_path / "server.log"
+    log.write_bytes(
+        b"server_args=(\nRuntimeError: \x07\x1b]52;c;aGk=\x07 [red]x[/] \x9b2J\xe2\x80\xae\n"
+    )
+    out = alula("diagnose", log, "--exit-code", "1").out
+    assert not set(out) & {"\x07", "\x1b", "\x9b", "\u202e"}
+    assert "[red]x[/]" in out  # no markup either
+
+
+def test_the_answer_to_six_attempts_comes_first(alula: Alula) -> None:
+    arguments = ("--together", CASE / "attempts.toml", "--if", CASE / "plan.toml")
+    finished = alula("diagnose", *arguments)
+    assert finished.code == 3
+    assert finished.out.splitlines()[0] == (
+        "CUDA 13.0 as planned unblocks 0 of 6; a toolkit ≥ 12.9 is a precondition of one fix and "
+        "the fix of none."
+    )
+    found = json.loads(alula("diagnose", *arguments, "--json").out)
+    assert found["verdict"] == finished.out.splitlines()[0]
+    assert found["toolkit"]["precondition_of"] == ["FlashInfer fusion"]
+    assert [len(attempt["gates_behind"]) for attempt in found["attempts"]] == [1, 3, 2, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ((), "neither a log nor --together"),
+        (("no-such.log",), "No such file"),
+        (("--if", "plan.toml", "x.log"), "held against attempts"),
+        (("--together", "attempts.toml", "x.log"), "names its own"),
+        (("--together", "no-such.toml"), "No such file"),
+    ],
+)
+def test_what_cannot_be_diagnosed_is_refused(
+    arguments: tuple[str, ...], why: str, alula: Alula
+) -> None:
+    finished = alula("diagnose", *arguments, "--json")
+    assert finished.code == 2
+    error = json.loads(finished.out)["error"]
+    assert why in error["why"]
+
+
+def test_a_report_that_is_none_is_refused(alula: Alula, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    report.write_text("[]")
+    finished = alula("diagnose", LOGS / "nccl-tree.log", "--report", report)
+    assert finished.code == 2
+    assert "alula doctor --json" in finished.err
+
+
+def test_it_does_not_wait_for_torch(process: Process) -> None:
+    command, environment = process
+    script = (
+        "import sys; from alula.cli.main import run; "
+        f"code = run(['diagnose', {str(LOGS / 'nccl-tree.log')!r}, '--json']); "
+        "sys.exit(9 if 'torch' in sys.modules else code)"
+    )
+    done = subprocess.run([command[0], "-c", script], env=environment, capture_output=True)
+    assert done.returncode == 3

@@ -1,0 +1,97 @@
+"""Wanted lines come out of a log whatever its size and form, in bounded memory."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from alula.diagnosis import stream
+from alula.diagnosis.diagnose import diagnose
+from alula.diagnosis.stream import Needles, wanted_lines
+from alula.errors import UsageError
+
+ERROR = Needles([b"rror", b"atal"], [b"alive"])
+LINE = st.text(st.sampled_from("eraotlf \t"), max_size=30)
+
+
+@given(st.lists(LINE, max_size=40))
+@settings(deadline=None)
+def test_the_lines_are_those_that_hold_a_needle(lines: list[str]) -> None:
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream, "_CHUNK", 64)  # lines across the borders of chunks
+        path = Path(folder) / "x.log"
+        path.write_text("\n".join(lines))
+        found = [(line.number, line.text) for line in wanted_lines(path, ERROR)]
+    wanted = [(n, text) for n, text in enumerate(lines, 1) if "rror" in text or "atal" in text]
+    assert found == wanted
+
+
+def test_of_signs_of_life_only_the_last_one_of_a_chunk_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_text("alive 1\nalive 2\nerror\nalive 3\n")
+    assert [line.text for line in wanted_lines(path, ERROR)] == ["error", "alive 3"]
+
+
+def test_a_line_of_many_megabytes_is_cut_around_what_it_holds(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(b"a\n" + b"x" * 3_000_000 + b" fatal end " + b"y" * 3_000_000 + b"\nerror\n")
+    found = list(wanted_lines(path, ERROR))
+    assert [line.number for line in found] == [2, 3]
+    assert "fatal end" in found[0].text
+    assert len(found[0].text) < 5000
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [b"error ", b"\x1b[0;", b"\x1b]", b"[2026-02-11 ", b"9, ", b"\r", b"\n", b"\x00", b"\xff"],
+)
+def test_hostile_bytes_cost_linear_time_and_little_memory(piece: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(piece * (4_000_000 // len(piece)))
+    tracemalloc.start()
+    start = time.perf_counter()
+    diagnose([path])
+    spent, peak = time.perf_counter() - start, tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert spent < 20
+    assert peak < 60e6
+
+
+def test_a_broken_archive_or_a_folder_is_refused_by_name(tmp_path: Path) -> None:
+    broken = tmp_path / "x.log.gz"
+    broken.write_bytes(b"\x1f\x8b\x08\x00 not gzip at all")
+    for path in (broken, tmp_path, tmp_path / "nothing.log"):
+        with pytest.raises(UsageError) as refused:
+            list(wanted_lines(path, ERROR))
+        assert str(path) in refused.value.what
+
+
+@pytest.mark.slow
+def test_a_gigabyte_is_read_within_two_minutes_and_100_megabytes(tmp_path: Path) -> None:
+    line = (
+        b"[2026-02-11 10:00:00 TP%d] Decode batch. #running-req: 1, cuda graph: True, gen "
+        b"throughput (token/s): 81.25, #queue-req: 0\n"
+    )
+    block = b"".join(line % (n % 8) for n in range(10_000))
+    path = tmp_path / "x.log"
+    with path.open("wb") as file:
+        file.write(b"server_args=ServerArgs(\nThe server is fired up and ready to roll!\n")
+        while file.tell() < 1_000_000_000:
+            file.write(block)
+        file.write(b"torch.OutOfMemoryError: CUDA out of memory.\n")
+    tracemalloc.start()
+    start = time.perf_counter()
+    diagnosis = diagnose([path])
+    spent, peak = time.perf_counter() - start, tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert diagnosis.cause is not None
+    assert diagnosis.cause.name == "cuda-oom"
+    assert spent < 120
+    assert peak < 100e6
