@@ -39,7 +39,8 @@ def failing(phrase: str, frame: str = "", phase: str = "distributed", ranks: int
     lines.append(f"{stamp(10, 1)} NVLink is absent, using PCIe")
     for rank in (2, 0, 3, 1)[:ranks]:
         lines.append(
-            f"{stamp(20 + rank, rank)} Scheduler hit an exception: Traceback (most recent call last):"
+            f"{stamp(20 + rank, rank)} Scheduler hit an exception: "
+            "Traceback (most recent call last):"
         )
         lines.append('  File "/opt/sglang/srt/managers/scheduler.py", line 2800, in run_scheduler')
         if frame:

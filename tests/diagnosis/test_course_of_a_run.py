@@ -21,11 +21,11 @@ WATCHDOG = (
     "collective operation timeout: WorkNCCL(SeqNum=8, OpType=ALLREDUCE"
 )
 READY = "[2026-02-11 10:05:00] The server is fired up and ready to roll!"
-DECODE = "{} Decode batch. #running-req: 1, cuda graph: True, gen throughput (token/s): {}, #queue-req: 0"
+DECODE = "{} Decode batch. #running-req: 1, gen throughput (token/s): {}, #queue-req: 0"
 HARMLESS = (
     "[2026-02-11 10:06:00 TP0] Using default MoE kernel config. Performance might be sub-optimal!",
-    "[2026-02-11 10:06:00 TP1] Custom allreduce is disabled because it's not supported on more than "
-    "two PCIe-only GPUs. To silence this warning, specify disable_custom_all_reduce=True explicitly.",
+    "[2026-02-11 10:06:00 TP1] Custom allreduce is disabled because it's not supported on more "
+    "than two PCIe-only GPUs. To silence this warning, specify disable_custom_all_reduce=True",
     'INFO:     127.0.0.1:5 - "POST /v1/chat/completions HTTP/1.1" 400 Bad Request',
     "ERROR 02-11 10:06:00 [serving.py:9] Error in preprocessing prompt inputs",
     "Traceback (most recent call last):",
