@@ -16,7 +16,16 @@ from alula.diagnosis.stream import Needles, wanted_lines
 from alula.errors import UsageError
 
 ERROR = Needles([b"rror", b"atal"], [b"alive"])
-HOSTILE = b"error \n\r\x00\xff", b"error ", b"\x1b[0;", b"\x1b]", b"[2026-02-11 ", b"9, ", b"\r", b"\n"
+HOSTILE = (
+    b"error ",
+    b"error\r\n",
+    b"\x00\xff",
+    b"\x1b[0;",
+    b"\x1b]",
+    b"[2026-02-11 ",
+    b"9, ",
+    b"\n",
+)
 LINE = st.text(st.sampled_from("eraotlf \t"), max_size=30)
 
 
@@ -50,6 +59,12 @@ def test_a_line_of_many_megabytes_is_cut_around_what_it_holds(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
+def test_hostile_bytes_cost_linear_time_and_little_memory(piece: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(piece * (4_000_000 // len(piece)))
+    tracemalloc.start()
+    start = time.perf_counter()
+    diagnose([path])
     spent, peak = time.perf_counter() - start, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert spent < 20

@@ -11,9 +11,12 @@ from alula.diagnosis.chains import chains
 from alula.diagnosis.facts import Condition
 from alula.diagnosis.signatures import CLASSES, Kind, Signature, knowledge, parse
 
-FACTS = frozenset(
-    ["capability", "capability.major", "capability.target", "gpus", "links", "p2p", "driver", "driver.cuda", "driver.cuda.major", "nvcc", "nccl", "torch.cuda", "torch.cuda.major", "torch.lacks", "loading", "imageless", "tp", "command", "phase", "frames", "line", "log", "exit", "torch", "triton", "sglang", "sgl-kernel", "flashinfer-python"]
-)
+NAMED = """
+capability capability.major capability.target gpus links p2p driver driver.cuda driver.cuda.major
+nvcc nccl torch.cuda torch.cuda.major torch.lacks loading imageless tp command phase frames line log
+exit torch triton sglang sgl-kernel flashinfer-python
+"""
+FACTS = frozenset(NAMED.split())
 SIGNATURES = knowledge().signatures
 SHORT, LONG = 4_000, 64_000
 
