@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from alula.diagnosis.events import Event, Strength, read_events
+from alula.diagnosis.events import Event, read_events
 from alula.diagnosis.signatures import Kind, Knowledge
 
 _STILL_ALIVE_SECONDS = 30.0
@@ -39,7 +39,8 @@ def follow(paths: Iterable[Path], known: Knowledge) -> Course:
     course = Course()
     pending: list[Event] = []
     dying = False
-    for event in _in_time([read_events(path, known) for path in paths]):
+    for order, found in enumerate(_in_time([read_events(path, known) for path in paths])):
+        event = replace(found, order=order)
         if event.mark:
             pending = _progress(course, pending, event)
             dying = dying and event.mark not in ("start", "ready")
@@ -53,7 +54,7 @@ def follow(paths: Iterable[Path], known: Knowledge) -> Course:
         if dying:
             course.failures += pending
             pending = []
-    course.failures += pending
+    course.failures = sorted(course.failures + pending, key=lambda event: event.order)
     return course
 
 
@@ -101,8 +102,3 @@ def _onward(log: Iterator[Event]) -> Iterator[tuple[float, Event]]:
     for event in log:
         latest = max(latest, event.seconds if event.seconds is not None else latest)
         yield latest, event
-
-
-def unknown(event: Event, least: Strength) -> bool:
-    """Whether an event is an error that no signature knows, of at least this strength."""
-    return event.signature is None and event.strength >= least

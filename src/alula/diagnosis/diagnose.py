@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from alula.diagnosis.course import Course, follow, near, unknown
+from alula.diagnosis.course import Course, follow, near
 from alula.diagnosis.events import Event, Strength
 from alula.diagnosis.facts import Facts, Value, all_hold
 from alula.diagnosis.signatures import Kind, Knowledge, Ruling, Signature, knowledge
@@ -80,8 +80,8 @@ def diagnose(
     cause = (
         _known_failure(course, beside)
         or _warned_of(course, beside, exit_code)
-        or _degraded(course, beside)
-        or _by_exit(known, exit_code)
+        or _degraded(course, beside, exit_code)
+        or _by_exit(known, course, exit_code)
         or _unknown_failure(course, exit_code)
     )
     return Diagnosis(cause, _cascade(course, cause), _notes(course, cause, exit_code))
@@ -142,7 +142,7 @@ def _depth(event: Event) -> int:
 def _raised_before(course: Course, root: Event) -> bool:
     """Whether an error nobody knows came before one that only waits for others."""
     before = course.failures[: course.failures.index(root)]
-    return any(unknown(event, Strength.RAISED) for event in before)
+    return any(map(_raised, before))
 
 
 def _warned_of(course: Course, facts: Facts, exit_code: int | None) -> Cause | None:
@@ -156,17 +156,22 @@ def _warned_of(course: Course, facts: Facts, exit_code: int | None) -> Cause | N
     return rule(event.signature, event, _of_event(event, facts))
 
 
+def _raised(event: Event) -> bool:
+    """Whether it is an error that no signature knows, and more than a remark of a logger."""
+    return event.signature is None and event.strength >= Strength.RAISED
+
+
 def _says_more(course: Course) -> bool:
-    return any(unknown(event, Strength.RAISED) for event in course.failures)
+    return any(map(_raised, course.failures))
 
 
 def _ended_badly(exit_code: int | None) -> bool:
     return exit_code is not None and exit_code not in _STOPPED
 
 
-def _degraded(course: Course, facts: Facts) -> Cause | None:
+def _degraded(course: Course, facts: Facts, exit_code: int | None) -> Cause | None:
     """What was asked for and did not happen; only where nothing failed."""
-    if _says_more(course) or course.wrappers:
+    if _says_more(course) or course.wrappers or _ended_badly(exit_code):
         return None
     command = facts.get("command")
     for event in course.remarks:
@@ -177,7 +182,13 @@ def _degraded(course: Course, facts: Facts) -> Cause | None:
     return None
 
 
-def _by_exit(known: Knowledge, exit_code: int | None) -> Cause | None:
+def _by_exit(known: Knowledge, course: Course, exit_code: int | None) -> Cause | None:
+    """What the exit status means of a run that did not say itself that it was ending.
+
+    A server that takes its processes down kills itself at last, as the kernel would.
+    """
+    if _says_more(course) or course.wrappers:
+        return None
     for entry in known.exits:
         if exit_code in entry.codes:
             because = (f"the exit status is {exit_code}",)
@@ -188,7 +199,7 @@ def _by_exit(known: Knowledge, exit_code: int | None) -> Cause | None:
 def _unknown_failure(course: Course, exit_code: int | None) -> Cause | None:
     """A failure that no signature explains, with the likeliest line to read."""
     errors = [event for event in course.failures if event.signature is None]
-    raised = [event for event in errors if unknown(event, Strength.RAISED)]
+    raised = [event for event in errors if _raised(event)]
     unfinished = not course.ready and bool(raised) and exit_code is None
     if not (_ended_badly(exit_code) or course.wrappers or unfinished):
         return None
@@ -211,9 +222,9 @@ _UNKNOWN = Ruling(
 
 def _cascade(course: Course, cause: Cause | None) -> tuple[Event, ...]:
     root = cause.event if cause else None
-    known = [event for event in course.failures if event.signature and event is not root]
-    behind = [event for event in known + course.wrappers if event is not root]
-    return tuple(sorted(_first_of_each(behind), key=_moment))
+    failed = [event for event in course.failures if event.signature or _raised(event)]
+    behind = [event for event in failed + course.wrappers if event is not root]
+    return tuple(sorted(_first_of_each(behind), key=lambda event: event.order))
 
 
 def _first_of_each(events: list[Event]) -> list[Event]:
@@ -221,10 +232,6 @@ def _first_of_each(events: list[Event]) -> list[Event]:
     for event in events:
         found.setdefault((event.signature.name if event.signature else "", event.rank), event)
     return list(found.values())
-
-
-def _moment(event: Event) -> tuple[float, int]:
-    return (event.seconds or 0.0, event.number)
 
 
 def _notes(course: Course, cause: Cause | None, exit_code: int | None) -> tuple[Note, ...]:

@@ -43,13 +43,11 @@ class Event:
 
     file: Path
     number: int
-    order: int
-    """Position in the file's events: lines of one long line share a number."""
     seconds: float | None
     rank: str
     text: str
     start: int
-    """The how manieth start of the server in this file, 0 before the first."""
+    """Which start of the server in this file it belongs to, 0 before the first."""
     phase: str
     mark: str = ""
     signature: Signature | None = None
@@ -57,6 +55,8 @@ class Event:
     frames: tuple[str, ...] = ()
     """Files and lines of the traceback above it, outermost first."""
     strength: Strength = Strength.NONE
+    order: int = 0
+    """Position among the events of all ranks, in time."""
 
     @property
     def kind(self) -> Kind | None:
@@ -81,7 +81,6 @@ class _Reader:
         self._now = Reading()
         self._phase = ""
         self._starts = 0
-        self._order = 0
         self._frames: dict[str, deque[str]] = {}
         self._seen: Counter[tuple[str, str]] = Counter()
 
@@ -153,11 +152,9 @@ class _Reader:
         parts: Mapping[str, tuple[str, ...]] | None = None,
         strength: Strength = Strength.NONE,
     ) -> Event:
-        self._order += 1
         return Event(
             file=self._path,
             number=line.number,
-            order=self._order,
             seconds=self._now.seconds,
             rank=self._now.rank,
             text=line.text.strip(),
