@@ -10,6 +10,8 @@ from rich.text import Text
 from alula.diagnosis.answer import escaped
 from alula.diagnosis.diagnose import Cause, Certainty, Diagnosis
 from alula.diagnosis.events import Event
+from alula.diagnosis.lines import split_prefix
+from alula.diagnosis.signatures import Kind
 from alula.diagnosis.together import Judged, Pair, Together, verdict
 
 _PIPED_WIDTH = 120
@@ -32,9 +34,9 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
     else:
         _print_cause(out, diagnosis.cause)
     if diagnosis.cascade:
-        out.print(Text(f"\nWhat followed ({len(diagnosis.cascade)})", style="bold"))
-        for event in diagnosis.cascade:
-            out.print(Text(f"  {_place(event)}  {escaped(event.text)}"), overflow="ellipsis")
+        out.print(Text("\nWhat followed", style="bold"))
+        for line in _followed(diagnosis.cascade):
+            out.print(Text(f"  {line}"), no_wrap=True, overflow="ellipsis")
     if diagnosis.notes:
         out.print(Text("\nNotes", style="bold"))
         for note in diagnosis.notes:
@@ -62,6 +64,24 @@ def _print_cause(out: Console, cause: Cause) -> None:
     if cause.sources:
         table.add_row("seen in", ", ".join(cause.sources))
     out.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _followed(cascade: tuple[Event, ...]) -> list[str]:
+    """A line for each kind of failure and start, with how many ranks said the same."""
+    kinds: dict[tuple[str, int], list[Event]] = {}
+    for event in cascade:
+        message = split_prefix(event.text).message
+        known = event.signature.name if event.signature else message
+        kind = known if event.kind is Kind.FAILURE else message
+        kinds.setdefault((kind, event.start), []).append(event)
+    return [
+        f"{_place(first)}{_others(len(rest))}  {escaped(split_prefix(first.text).message)}"
+        for first, *rest in kinds.values()
+    ]
+
+
+def _others(count: int) -> str:
+    return f" and {count} more" if count else ""
 
 
 def _sentence(text: str) -> str:
@@ -117,10 +137,19 @@ def _print_attempt(out: Console, each: Judged) -> None:
         out.print(Text("Nothing found that ended the run."))
     else:
         _print_cause(out, each.diagnosis.cause)
+    for line in _followed(_other_failures(each.diagnosis)):
+        out.print(Text(f"  then {line}"), no_wrap=True, overflow="ellipsis")
     for met in each.behind:
         gate = met.gate
         words = f"  behind it ({met.when}): {gate.component}, {gate.layer}: {gate.predicate}"
         out.print(Text(words), Text(f"    {gate.evidence}", style="dim"), sep="\n")
+
+
+def _other_failures(diagnosis: Diagnosis) -> tuple[Event, ...]:
+    """The failures that are not the cause itself on another rank."""
+    name = diagnosis.cause.name if diagnosis.cause else ""
+    found = (event for event in diagnosis.cascade if event.kind is Kind.FAILURE)
+    return tuple(event for event in found if event.signature and event.signature.name != name)
 
 
 def _common(found: Together) -> list[str]:
