@@ -27,6 +27,12 @@ LINES = [
     ("2026-02-11 10:22:33,500 - sglang.srt - ERROR - boom", _SECONDS + 0.5, "", "ERROR"),
     ("[1,3]<stderr>:boom", None, "rank 3", ""),
     ("3: [2026-02-11 10:22:33] boom", _SECONDS, "rank 3", ""),
+    (
+        "Capture: 29%|██▊  | 8/28 [00:14<00:25,  1.30s/it][2026-02-11 10:22:33 TP1] boom",
+        _SECONDS,
+        "TP1",
+        "",
+    ),
     ("[2026-02-31 10:22:33] boom", None, "", ""),
     ("boom", None, "", ""),
 ]

@@ -77,6 +77,20 @@ def test_tensorrt_llm(tmp_path: Path) -> None:
     assert root(diagnosis) == ("arch_gate", "rank 1", 4)
 
 
+def test_a_collective_that_tensorrt_llm_was_refused(tmp_path: Path) -> None:
+    text = TENSORRT.replace(
+        "Error in function 'TllmGenFmhaRunner': Unsupported architecture",
+        "[TensorRT-LLM][ERROR] Assertion failed: Failed, NCCL error ncclCommunicator.cpp:90 "
+        "'invalid usage (run with NCCL_DEBUG=WARN for details)'",
+    )
+    assert root(diagnose([write(tmp_path, text)], exit_code=1))[0] == "nccl_error"
+
+
+def test_a_process_that_mpirun_saw_killed(tmp_path: Path) -> None:
+    log = write(tmp_path, TENSORRT.splitlines()[0] + "\n" + TENSORRT.splitlines()[-1])
+    assert root(diagnose([log], exit_code=1))[0] == "host_oom"
+
+
 def test_alula(tmp_path: Path) -> None:
     diagnosis = diagnose([write(tmp_path, ALULA)], exit_code=7)
     assert root(diagnosis)[0] == "oom_runtime"

@@ -34,6 +34,7 @@ _PARTS = tuple(
         r"(?P<rank>\d{1,4}): ",  # srun --label
         r"[\w.-]{1,60}:\d{1,10}:\d{1,10} \[(?P<rank>\d{1,3})\] (?:[\w./]{1,60}:\d{1,6} )?",  # NCCL
         r"[\w.-]{1,60}\s{1,40}\| ",  # docker compose
+        r"[^%|]{0,80}\d{1,3}%\|.{0,200}?(?:it/s|s/it|\?)[^\]]{0,20}\]\s?",  # a progress bar
         rf"- [\w.]{{1,80}} - {_LEVEL} - ",  # logging's habit
         rf"{_LEVEL}[: ]\s{{0,8}}",
     )
