@@ -174,6 +174,16 @@ def test_an_exit_status_speaks_where_the_log_is_silent(
     assert (found, exit_code(diagnosis)) == (failure_class, code)
 
 
+def test_a_run_that_hung_names_how_far_it_came(tmp_path: Path) -> None:
+    text = "INFO 02-11 10:00:12 [pynccl.py:111] vLLM is using nccl==2.28.9\n"
+    cause = diagnose([write(tmp_path, text)], exit_code=124).cause
+    assert cause is not None
+    assert (cause.ruling.failure_class, cause.ruling.layer) == ("hang", "process")
+    assert cause.because[-1].endswith("distributed")
+    assert cause.event is not None
+    assert cause.event.number == 1
+
+
 def test_a_log_says_more_than_its_exit_status(tmp_path: Path) -> None:
     log = write(tmp_path, failing(KEY, "symm-mem"))
     assert name_of(diagnose([log], exit_code=137)) == "symm-mem-key"

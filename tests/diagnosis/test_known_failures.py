@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from alula.diagnosis.diagnose import Certainty, diagnose
-from failing_logs import failing, write
+from alula.diagnosis.facts import Facts
+from failing_logs import failing, starting, write
 
 Row = dict[str, str]
 ROWS: list[Row] = tomllib.loads(
@@ -26,6 +27,45 @@ def test_a_reported_phrase_gives_its_cause(row: Row, tmp_path: Path) -> None:
     assert cause.certainty is Certainty.LIKELY  # a phrase alone decides nothing
     assert cause.ruling.fix
     assert cause.ruling.refuted_by
+
+
+@pytest.mark.parametrize(
+    ("phrase", "failure_class", "asked"),
+    [
+        ("Overriding cudagraph_mode from FULL_AND_PIECEWISE to PIECEWISE", "degraded_mode", ""),
+        ("setting cudagraph_mode=PIECEWISE", "degraded_mode", ""),
+        ("FULL_AND_PIECEWISE is not supported with TritonMLABackend", "degraded_mode", ""),
+        (
+            "torch symmetric memory multicast operations are not supported.",
+            "topology_gate",
+            "--enable-torch-symm-mem",
+        ),
+        (
+            "SymmMemCommunicator: Device capability 12.0 not supported, communicator is not "
+            "available.",
+            "arch_gate",
+            "VLLM_ALLREDUCE_USE_SYMM_MEM=1",
+        ),
+        (
+            "Custom allreduce is disabled because it's not supported on more than two PCIe-only "
+            "GPUs.",
+            "topology_gate",
+            "SGLANG_CUSTOM_AR_ALLOW_PCIE=1",
+        ),
+    ],
+)
+def test_what_runs_but_not_as_asked_is_a_cause_where_it_was_asked_for(
+    phrase: str, failure_class: str, asked: str, tmp_path: Path
+) -> None:
+    ready = "[2026-02-11 10:05:00] The server is fired up and ready to roll!"
+    log = write(
+        tmp_path, "\n".join([*starting(), f"WARNING 02-11 10:00:09 [x.py:1] {phrase}", ready])
+    )
+    cause = diagnose([log], Facts({"command": (f"serve {asked}",)})).cause
+    assert cause is not None
+    assert cause.ruling.failure_class == failure_class
+    unasked = diagnose([log], Facts({"command": ("serve",)}))
+    assert (unasked.cause is None) == bool(asked)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["signature"])

@@ -29,6 +29,8 @@ class Course:
     """Degraded modes, harmless lines and hints."""
     arguments: list[str] = field(default_factory=list)
     """Lines in which a run prints its settings."""
+    latest: Event | None = None
+    """The last mark of progress."""
     starts: int = 0
     ready: bool = False
     """Whether the last start became ready."""
@@ -62,16 +64,18 @@ def _progress(course: Course, pending: list[Event], mark: Event) -> list[Event]:
     """Settle what a mark decides; returns what stays open."""
     if mark.mark == "arguments":
         course.arguments.append(mark.text)
-    elif mark.mark == "start":
+        return pending
+    course.latest = mark
+    if mark.mark == "start":
         course.starts = max(course.starts, mark.start)
         course.ready = False
         course.failures += [event for event in pending if event.file == mark.file]
         return [event for event in pending if event.file != mark.file]
-    elif mark.mark == "ready":
+    if mark.mark == "ready":
         course.ready = True
         course.survived += pending
         return []
-    elif mark.mark == "alive":
+    if mark.mark == "alive":
         outlived = [event for event in pending if _long_before(event, mark)]
         course.survived += outlived
         return [event for event in pending if event not in outlived]

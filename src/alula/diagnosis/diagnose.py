@@ -191,8 +191,12 @@ def _by_exit(known: Knowledge, course: Course, exit_code: int | None) -> Cause |
         return None
     for entry in known.exits:
         if exit_code in entry.codes:
-            because = (f"the exit status is {exit_code}",)
-            return Cause(entry.ruling, Certainty.LIKELY, None, because, name="exit status")
+            said = [f"the exit status is {exit_code}"]
+            if course.latest is not None:
+                said.append(f"the last sign of progress is that of: {course.latest.mark}")
+            return Cause(
+                entry.ruling, Certainty.LIKELY, course.latest, tuple(said), name="exit-status"
+            )
     return None
 
 
