@@ -148,7 +148,11 @@ def test_with_a_list_that_holds_twelve_the_toolkit_is_the_cause_and_the_plan_hel
     found = run(case)
     assert told(found)["FlashInfer fusion"] == ("toolkit", "toolkit", "certain")
     assert found.unblocked == ("FlashInfer fusion",)
-    assert verdict(found).startswith("CUDA 13.0 as planned unblocks 1 of 6")
+    assert verdict(found) == (
+        "CUDA 13.0 as planned unblocks 1 of 6; a toolkit ≥ 12.9 is a precondition of no fix and "
+        "the fix of one."
+    )
+    assert ("cuda 12.9", ("FlashInfer fusion",)) in [(str(c), names) for c, names in found.openers]
 
 
 def test_nvswitch_opens_the_topology_but_not_the_table(case: Path) -> None:
@@ -230,6 +234,7 @@ def test_an_old_driver_in_place_of_a_list_is_what_the_plan_unblocks(case: Path) 
     )
     found = run(case)
     assert found.unblocked == ("torch symmetric memory",)
+    assert "driver 580" in {str(change) for change, names in found.openers if names}
     assert "unblocks 1 of 6" in verdict(found)
 
 

@@ -6,10 +6,16 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from alula.diagnosis.facts import Facts, Value
+from alula.diagnosis.facts import Condition, Facts, Value
 from alula.diagnosis.report import canonical, torch_cuda_of
 
 _CHANGE = re.compile(r"([A-Za-z0-9][\w.-]*)\s*==\s*([\w.+!]+)")
+
+
+_FACTS = {"cuda": "nvcc"}
+_COMPONENTS = {"nvcc": "cuda"}
+"""Facts that are called otherwise than what one installs."""
+_NOT_INSTALLED = frozenset({"capability", "gpus", "tp"})
 
 
 @dataclass(frozen=True)
@@ -27,12 +33,24 @@ class Change:
             raise ValueError(f"{text!r} is not of the form component==version")
         return cls(canonical(match[1]), match[2])
 
+    @classmethod
+    def towards(cls, condition: Condition) -> Change | None:
+        """The smallest change that makes a condition `component >= version` hold; else None."""
+        name = condition.name
+        if condition.operator != ">=" or not condition.value[:1].isdigit():
+            return None
+        if "." in name or name in _NOT_INSTALLED:
+            return None
+        return cls(_COMPONENTS.get(name, name), condition.value)
+
     def apply(self, facts: Facts) -> Facts:
         """The facts once this is installed."""
-        name = "nvcc" if self.component == "cuda" else self.component
-        values: dict[str, Value] = {name: (self.version,)}
+        values: dict[str, Value] = {_FACTS.get(self.component, self.component): (self.version,)}
         if self.component == "torch":
-            values |= torch_cuda_of(self.version)
+            # A version without a CUDA in it is whatever its index takes for the default.
+            values |= torch_cuda_of(self.version) or {"torch.cuda": (), "torch.cuda.major": ()}
+        if self.component == "driver":
+            values |= {"driver.cuda": (), "driver.cuda.major": ()}
         return facts.with_values(values)
 
     def __str__(self) -> str:

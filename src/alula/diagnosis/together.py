@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
+from packaging.version import Version
+
 from alula.diagnosis.attempts import Attempt, Plan, read_attempts, read_plan
 from alula.diagnosis.chains import KnownGate, chains, met, observed
 from alula.diagnosis.changes import Change, applied
@@ -68,12 +70,12 @@ class Together:
     judged: tuple[Judged, ...]
     pairs: tuple[Pair, ...]
     openers: tuple[tuple[Change, tuple[str, ...]], ...]
-    """Each change that opens some gate, and the attempts that it would unblock alone."""
+    """Each change that opens a gate or clears a cause, and what it would unblock alone."""
     plan: Plan | None
     unblocked: tuple[str, ...]
     """Attempts that the plan would unblock."""
     toolkit: str
-    """The oldest toolkit that is a condition of some fix, "" where none is."""
+    """The toolkit that fixes ask for, the newest where they differ; "" where none does."""
     toolkit_condition: tuple[str, ...]
     """Attempts whose fix has that toolkit for a condition."""
     toolkit_fix: tuple[str, ...]
@@ -87,7 +89,7 @@ def together(attempts_file: Path, plan_file: Path | None = None) -> Together:
     judged = tuple(judge(attempt, baseline) for attempt in attempts)
     openers = _openers(judged)
     toolkits = [change for change, _ in openers if change.component == "cuda"]
-    toolkit = toolkits[0] if toolkits else None
+    toolkit = max(toolkits, key=lambda change: Version(change.version), default=None)
     return Together(
         judged=judged,
         pairs=tuple(_pair(first, second) for first, second in combinations(judged, 2)),
@@ -140,7 +142,7 @@ def verdict(found: Together) -> str:
 
 
 def _fixes(count: int) -> str:
-    return f"{_number(count)} fix" + ("" if count == 1 else "es")
+    return "no fix" if count == 0 else f"{_number(count)} fix" + ("" if count == 1 else "es")
 
 
 def _number(count: int) -> str:
@@ -172,10 +174,15 @@ def _unblocked(judged: Iterable[Judged], changes: tuple[Change, ...]) -> tuple[s
 
 
 def _openers(judged: tuple[Judged, ...]) -> tuple[tuple[Change, tuple[str, ...]], ...]:
-    openers = {gate.known.opened_by: None for each in judged for gate in each.chain}
-    return tuple(
-        (change, _unblocked(judged, (change,))) for change in openers if change is not None
-    )
+    changes = [gate.known.opened_by for each in judged for gate in each.chain]
+    changes += [
+        Change.towards(condition)
+        for each in judged
+        if each.diagnosis.cause is not None
+        for condition in each.diagnosis.cause.ruling.cleared_when or ()
+    ]
+    distinct = dict.fromkeys(change for change in changes if change is not None)
+    return tuple((change, _unblocked(judged, (change,))) for change in distinct)
 
 
 def _pair(first: Judged, second: Judged) -> Pair:
