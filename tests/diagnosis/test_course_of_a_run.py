@@ -184,6 +184,36 @@ def test_a_run_that_hung_names_how_far_it_came(tmp_path: Path) -> None:
     assert cause.event.number == 1
 
 
+def test_memory_that_ran_out_is_of_the_phase_of_its_own_rank(tmp_path: Path) -> None:
+    oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate"
+    lines = [*starting(phase="weights"), f"{stamp(9, 0)} Load weight end. avail mem=3 GB"]
+    for rank, failure_class in ((0, "oom_kv"), (2, "oom_load")):
+        cause = diagnose([write(tmp_path, "\n".join([*lines, f"{stamp(10, rank)} {oom}"]))]).cause
+        assert cause is not None
+        assert cause.ruling.failure_class == failure_class
+
+
+def test_a_traceback_of_long_ago_says_nothing_of_an_error(tmp_path: Path) -> None:
+    lines = ["Traceback (most recent call last):", '  File "/opt/tokenizer.py", line 3, in f']
+    late = diagnose([write(tmp_path, "\n".join([*lines, *["."] * 200, KEY]))], exit_code=1)
+    assert name_of(late) == "symm-mem-key"
+    at_once = diagnose([write(tmp_path, "\n".join([*lines, KEY]))], exit_code=1)
+    assert name_of(at_once) == ""
+
+
+def test_a_crash_loop_of_any_length_keeps_little(tmp_path: Path) -> None:
+    once = failing("RuntimeError: the flux is out of phase") + READY + "\n"
+    diagnosis = diagnose([write(tmp_path, once * 3000)], exit_code=1)
+    assert exit_code(diagnosis) == 4
+    assert len(diagnosis.cascade) < 100
+    assert any("started 3000 times" in note.text for note in diagnosis.notes)
+
+
+def test_a_run_that_somebody_ended_did_not_fail(tmp_path: Path) -> None:
+    text = failing("RuntimeError: the flux is out of phase")
+    assert exit_code(diagnose([write(tmp_path, text)], exit_code=143)) == 0
+
+
 def test_a_log_says_more_than_its_exit_status(tmp_path: Path) -> None:
     log = write(tmp_path, failing(KEY, "symm-mem"))
     assert name_of(diagnose([log], exit_code=137)) == "symm-mem-key"

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from alula.diagnosis.events import Event, read_events
 from alula.diagnosis.signatures import Kind, Knowledge
@@ -14,7 +15,12 @@ from alula.diagnosis.signatures import Kind, Knowledge
 _STILL_ALIVE_SECONDS = 30.0
 _STILL_ALIVE_LINES = 1000
 """How long after an error a sign of life counts: ranks do not fall silent at the same moment."""
+_MOST_KEPT = 1000
+"""Of what explains nothing the first ones are enough."""
 _TROUBLE = (None, Kind.FAILURE)
+
+
+_Kept = TypeVar("_Kept")
 
 
 @dataclass
@@ -47,12 +53,12 @@ def follow(paths: Iterable[Path], known: Knowledge) -> Course:
             pending = _progress(course, pending, event)
             dying = dying and event.mark not in ("start", "ready")
         elif event.kind is Kind.WRAPPER:
-            course.wrappers.append(event)
+            _keep(course.wrappers, [event])
             dying = True
         elif event.kind in _TROUBLE:
             pending.append(event)
         else:
-            course.remarks.append(event)
+            _keep(course.remarks, [event])
         if dying:
             course.failures += pending
             pending = []
@@ -63,7 +69,7 @@ def follow(paths: Iterable[Path], known: Knowledge) -> Course:
 def _progress(course: Course, pending: list[Event], mark: Event) -> list[Event]:
     """Settle what a mark decides; returns what stays open."""
     if mark.mark == "arguments":
-        course.arguments.append(mark.text)
+        _keep(course.arguments, [mark.text])
         return pending
     course.latest = mark
     if mark.mark == "start":
@@ -73,13 +79,17 @@ def _progress(course: Course, pending: list[Event], mark: Event) -> list[Event]:
         return [event for event in pending if event.file != mark.file]
     if mark.mark == "ready":
         course.ready = True
-        course.survived += pending
+        _keep(course.survived, pending)
         return []
     if mark.mark == "alive":
         outlived = [event for event in pending if _long_before(event, mark)]
-        course.survived += outlived
+        _keep(course.survived, outlived)
         return [event for event in pending if event not in outlived]
     return pending
+
+
+def _keep(kept: list[_Kept], more: list[_Kept]) -> None:
+    kept += more[: _MOST_KEPT - len(kept)]
 
 
 def _long_before(event: Event, mark: Event) -> bool:

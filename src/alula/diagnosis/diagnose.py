@@ -22,8 +22,9 @@ _PARTS = ("has", "lacks", "unknown")
 _WRAPS = 2
 _SEEN_BY_OTHERS = 3
 """Depths of signatures.toml."""
-_STOPPED = frozenset({0, 130, 143, -2, -15})
-"""Exit statuses of a run that ended well, or that somebody ended."""
+_ENDED = frozenset({130, 143, -2, -15})
+"""Exit statuses of a run that somebody ended."""
+_STOPPED = _ENDED | {0}
 
 
 class Certainty(StrEnum):
@@ -202,6 +203,8 @@ def _by_exit(known: Knowledge, course: Course, exit_code: int | None) -> Cause |
 
 def _unknown_failure(course: Course, exit_code: int | None) -> Cause | None:
     """A failure that no signature explains, with the likeliest line to read."""
+    if exit_code in _ENDED:
+        return None
     errors = [event for event in course.failures if event.signature is None]
     raised = [event for event in errors if _raised(event)]
     unfinished = not course.ready and bool(raised) and exit_code is None
@@ -250,7 +253,7 @@ def _notes(course: Course, cause: Cause | None, exit_code: int | None) -> tuple[
     if course.starts > 1:
         end = "became ready" if course.ready else "did not become ready"
         notes["starts"] = Note(f"the server started {course.starts} times; the last {end}")
-    if exit_code in _STOPPED and exit_code != 0:
+    if exit_code in _ENDED:
         notes["exit"] = Note(
             f"the exit status {exit_code} says that the run was ended from outside"
         )

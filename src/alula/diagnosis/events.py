@@ -15,6 +15,10 @@ from alula.diagnosis.signatures import Kind, Knowledge, Signature
 from alula.diagnosis.stream import Needles, RawLine, wanted_lines
 
 _MOST_FRAMES = 40
+_FARTHEST_FRAME = 100
+"""Lines between a traceback's last frame and its error, where ranks write at once."""
+_OF_EACH_RANK = ("weights", "kv", "capture")
+"""Phases that SGLang announces on each rank. Others announce them once, for all."""
 _MOST_OF_A_KIND = 20
 _MOST_STARTS = 50
 """A crash loop repeats itself; what the first starts said is enough."""
@@ -80,8 +84,9 @@ class _Reader:
         self._known = known
         self._now = Reading()
         self._phase = ""
+        self._phases: dict[str, str] = {}
         self._starts = 0
-        self._frames: dict[str, deque[str]] = {}
+        self._frames: dict[str, deque[tuple[int, str]]] = {}
         self._seen: Counter[tuple[str, str]] = Counter()
 
     def take(self, line: RawLine) -> Iterator[Event]:
@@ -89,7 +94,7 @@ class _Reader:
         self._now.read(line.text)
         frame = _FRAME.match(self._now.message)
         if frame is not None:
-            self._trace().append(f"{frame['file']}:{frame['line']}")
+            self._trace().append((line.number, f"{frame['file']}:{frame['line']}"))
             return
         if "Traceback (most recent call last)" in line.text:
             self._trace().clear()
@@ -100,14 +105,26 @@ class _Reader:
         if (event := self._known_event(line) or self._unknown_event(line)) is not None:
             yield event
 
-    def _trace(self) -> deque[str]:
+    def _trace(self) -> deque[tuple[int, str]]:
         return self._frames.setdefault(self._now.rank, deque(maxlen=_MOST_FRAMES))
+
+    def _frames_above(self, line: RawLine) -> tuple[str, ...]:
+        trace = self._trace()
+        if not trace or line.number - trace[-1][0] > _FARTHEST_FRAME:
+            return ()
+        return tuple(frame for _, frame in trace)
+
+    def _phase_of_rank(self) -> str:
+        own = self._phases.get(self._now.rank, "")
+        return own if own in _OF_EACH_RANK and self._phase != "ready" else self._phase
 
     def _marks(self, text: str) -> Iterator[str]:
         for marker, name in self._known.phases:
-            if marker in text and (name != self._phase or name == "start"):
+            if marker in text:
+                fresh = name != self._phase or name == "start"
                 self._enter(name)
-                yield name
+                if fresh:
+                    yield name
                 break
         if any(words in text for words in self._known.arguments):
             yield "arguments"
@@ -115,8 +132,9 @@ class _Reader:
             yield "alive"
 
     def _enter(self, name: str) -> None:
-        self._phase = name
+        self._phase = self._phases[self._now.rank] = name
         if name == "start":
+            self._phases.clear()
             self._starts += 1
             if self._starts <= _MOST_STARTS:
                 self._seen.clear()
@@ -124,14 +142,14 @@ class _Reader:
     def _known_event(self, line: RawLine) -> Event | None:
         for signature in self._known.candidates(line.text):
             parts = signature.parts(line.text)
-            if parts is not None and self._admits(signature):
+            if parts is not None and self._admits(signature, line):
                 if self._seen_often(signature.name, most=1):
                     return None
                 return self._event(line, signature=signature, parts=parts)
         return None
 
-    def _admits(self, signature: Signature) -> bool:
-        frames = "\n".join(self._trace())
+    def _admits(self, signature: Signature, line: RawLine) -> bool:
+        frames = "\n".join(self._frames_above(line))
         return all_hold(signature.requires, Facts({"frames": (frames,)})) is not False
 
     def _unknown_event(self, line: RawLine) -> Event | None:
@@ -159,11 +177,11 @@ class _Reader:
             rank=self._now.rank,
             text=line.text.strip(),
             start=self._starts,
-            phase=self._phase,
+            phase=self._phase_of_rank(),
             mark=mark,
             signature=signature,
             parts=parts or {},
-            frames=() if mark else tuple(self._trace()),
+            frames=() if mark else self._frames_above(line),
             strength=strength,
         )
 
