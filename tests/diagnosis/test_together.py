@@ -211,6 +211,11 @@ def test_the_same_fraction_makes_the_measurement_valid(case: Path) -> None:
     assert "fewer channels" not in told(run(case))
 
 
+def test_a_fraction_that_is_all_that_changed_is_what_was_tried(case: Path) -> None:
+    replace(case, "attempts.toml", "NCCL_MIN_NCHANNELS=4 NCCL_MAX_NCHANNELS=4 ", "")
+    assert told(run(case))["fewer channels"] == ("slower", "measured", "likely")
+
+
 def test_naming_the_function_frees_the_setting_from_blame(case: Path) -> None:
     replace(case, "attempts.toml", "NCCL_ALGO=Tree ", "'NCCL_ALGO=ring;allreduce:tree' ")
     cause = of(run(case), "NCCL Tree").diagnosis.cause
