@@ -102,6 +102,13 @@ def test_the_rank_that_failed_first_is_the_root_and_the_others_the_cascade(tmp_p
         assert [event.file for event in watchdogs] == [first, second]
 
 
+def test_of_files_without_times_the_one_that_broke_is_the_root(tmp_path: Path) -> None:
+    waited = write(tmp_path, "Watchdog caught collective operation timeout: WorkNCCL(", "0.log")
+    broke = write(tmp_path, "torch.OutOfMemoryError: CUDA out of memory.", "1.log")
+    for order in ([waited, broke], [broke, waited]):
+        assert name_of(diagnose(order)) == "cuda-oom"
+
+
 def test_two_logs_swapped_swap_their_causes(tmp_path: Path) -> None:
     one = write(tmp_path, failing(KEY, "symm-mem"), "one.log")
     other = write(tmp_path, failing("OSError: [Errno 98] Address already in use"), "other.log")

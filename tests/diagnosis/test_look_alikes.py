@@ -69,6 +69,16 @@ def test_a_flashinfer_that_opened_the_list_is_no_longer_to_blame(tmp_path: Path)
     assert "upgrading FlashInfer is not the fix" in new.ruling.fix
 
 
+def test_the_list_of_another_module_has_another_fix(tmp_path: Path) -> None:
+    facts = RTX_PRO.with_values({"flashinfer-python": ("0.6.4",)})
+    fusion, other = (
+        cause(tmp_path, NO_MAJORS.format(majors), facts) for majors in ("9, 10", "10, 11")
+    )
+    assert told(fusion) == told(other) == ("arch_gate", "allow-list", Certainty.CERTAIN)
+    assert (fusion.ruling.feature, other.ruling.feature) == ("flashinfer-allreduce-fusion", "")
+    assert fusion.ruling.fix != other.ruling.fix
+
+
 def test_a_list_of_twelve_on_another_gpu_is_an_allow_list(tmp_path: Path) -> None:
     hopper = known(capability="9.0", capability__major="9", flashinfer_python="0.6.4")
     assert told(cause(tmp_path, NO_MAJORS.format("12"), hopper))[:2] == ("arch_gate", "allow-list")

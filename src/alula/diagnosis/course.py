@@ -99,10 +99,13 @@ def _long_before(event: Event, mark: Event) -> bool:
 
 
 def near(first: Event, second: Event, seconds: float, lines: int) -> bool:
-    """Whether two events belong to one moment: by time, or by place where a file has no times."""
+    """Whether two events may belong to one moment: by time, or by place in a file without times.
+
+    Of two files one of which has no times nothing says that they do not.
+    """
     if first.seconds is not None and second.seconds is not None:
         return abs(first.seconds - second.seconds) <= seconds
-    return first.file == second.file and abs(first.number - second.number) <= lines
+    return first.file != second.file or abs(first.number - second.number) <= lines
 
 
 def _in_time(logs: list[Iterator[Event]]) -> Iterator[Event]:
