@@ -96,6 +96,13 @@ def test_alula(tmp_path: Path) -> None:
     assert root(diagnosis)[0] == "oom_runtime"
 
 
+def test_a_refusal_of_alula_is_quoted(tmp_path: Path) -> None:
+    text = "error: the model does not fit\n  why: it takes 12.3 GB\n  fix: choose a smaller one\n"
+    diagnosis = diagnose([write(tmp_path, text)], exit_code=7)
+    assert exit_code(diagnosis) == 4
+    assert root(diagnosis) == ("unknown", "", 1)
+
+
 def test_a_server_that_kills_itself_was_not_killed_by_the_kernel(tmp_path: Path) -> None:
     text = VLLM.replace("CUDA out of memory. Tried to allocate 112.00 MiB.", "the moon is full")
     diagnosis = diagnose([write(tmp_path, text.replace("OutOfMemory", "Lunar"))], exit_code=137)

@@ -102,7 +102,8 @@ def observed(known: KnownGate, facts: Facts, reported: Iterable[Gate]) -> Gate:
     """The gate as it stands, with the file and line that the doctor found where it did."""
     gate = replace(known.gate, verdict=known.verdict(facts))
     for other in reported:
-        if (other.feature, other.layer) == (gate.feature, gate.layer) and _same_owner(gate, other):
+        same = (other.feature, other.layer, other.verdict)
+        if same == (gate.feature, gate.layer, gate.verdict) and _same_owner(gate, other):
             return replace(gate, evidence=other.evidence, observed=other.observed)
     values = (f"{condition.name} {facts.get(condition.name)}" for condition in known.closed_when)
     return replace(gate, observed=", ".join(dict.fromkeys(values)))

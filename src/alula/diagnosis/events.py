@@ -28,7 +28,10 @@ _NATIVE = re.compile(
     r"(?:fatal|ptxas|nvcc|cicc) ?(?:error|fatal)?\s{0,4}:|core dumped|Segmentation fault"
     r"|terminate called|Killed$|Assertion .{1,300} failed"
 )
-_PYTHON = re.compile(r"(?:[A-Za-z_][\w.]{0,100})?(?:Error|Exception|Interrupt)(?:: |:?$)")
+_RAISED = re.compile(
+    r"(?:[A-Za-z_][\w.]{0,100})?(?:Error|Exception|Interrupt)(?:: |:?$)"  # Python
+    r"|error: "  # alula, compilers, installers
+)
 _LOUD = frozenset({"ERROR", "FATAL"})
 
 
@@ -190,6 +193,6 @@ def _strength(now: Reading) -> Strength:
     message = now.message.strip()
     if _NATIVE.search(message):
         return Strength.NATIVE
-    if _PYTHON.match(message):
+    if _RAISED.match(message):
         return Strength.RAISED
     return Strength.LOGGED if now.level in _LOUD else Strength.NONE
