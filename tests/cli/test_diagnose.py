@@ -80,6 +80,14 @@ def test_the_answer_to_six_attempts_comes_first(alula: Alula) -> None:
     assert [len(attempt["gates_behind"]) for attempt in found["attempts"]] == [1, 3, 2, 1, 1, 0]
 
 
+def test_names_of_attempts_are_no_markup(alula: Alula, tmp_path: Path) -> None:
+    attempts = tmp_path / "attempts.toml"
+    attempts.write_text('[[attempt]]\nname = "[bold]\\u001b[2J"\n')
+    finished = alula("diagnose", "--together", attempts)
+    assert finished.code == 0
+    assert "[bold]\\x1b[2J" in finished.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from alula.diagnosis.diagnose import Certainty, diagnose
 from alula.diagnosis.facts import Facts
-from failing_logs import failing, starting, write
+from alula.diagnosis.signatures import Kind, knowledge
+from failing_logs import failing, stamp, starting, write
 
 Row = dict[str, str]
 ROWS: list[Row] = tomllib.loads(
@@ -66,6 +70,39 @@ def test_what_runs_but_not_as_asked_is_a_cause_where_it_was_asked_for(
     assert cause.ruling.failure_class == failure_class
     unasked = diagnose([log], Facts({"command": ("serve",)}))
     assert (unasked.cause is None) == bool(asked)
+
+
+ROOT = {
+    signature.name
+    for signature in knowledge().signatures
+    if signature.kind is Kind.FAILURE and signature.depth < 2
+}
+ROOTS = [row for row in ROWS if row["signature"] in ROOT and "frame" not in row]
+NOISE = ("INFO still loading", "WARNING NVLink is absent", "DEBUG 3 of 64 shards")
+
+
+@given(
+    st.sampled_from(ROOTS),
+    st.sampled_from(ROWS),
+    st.permutations(range(4)),
+    st.lists(st.sampled_from(NOISE), max_size=6),
+)
+@settings(deadline=None)
+def test_the_earlier_of_two_failures_is_the_root_however_files_and_ranks_mix(
+    first: Row, second: Row, ranks: list[int], noise: list[str]
+) -> None:
+    def block(row: Row, second: int, rank: int) -> list[str]:
+        return [f"{stamp(second, rank)} {line}" for line in [*noise, *row["phrase"].split("\n")]]
+
+    early, late = block(first, 20, ranks[0]), block(second, 80, ranks[1])
+    with TemporaryDirectory() as folder:
+        one = write(Path(folder), "\n".join([*starting(), *late]), "one.log")
+        other = write(Path(folder), "\n".join([*starting(), *early]), "other.log")
+        both = write(Path(folder), "\n".join([*starting(), *early, *late]), "both.log")
+        for logs in ([one, other], [other, one], [both]):
+            cause = diagnose(logs, exit_code=1).cause
+            assert cause is not None
+            assert cause.name == first["signature"]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["signature"])

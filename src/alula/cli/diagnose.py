@@ -21,7 +21,7 @@ def diagnose(
         typer.Argument(
             help="The logs of one run of SGLang, vLLM, TensorRT-LLM or alula; several are its "
             "ranks. Plain or gzip, of any size.",
-            metavar="LOG…",
+            metavar="LOG",
         ),
     ] = None,
     report: Annotated[

@@ -123,7 +123,8 @@ def _attempts(found: Together) -> Table:
             ruling = cause.ruling
             row = [ruling.failure_class, ruling.layer, ruling.owner, str(cause.certainty)]
         unblocked = [] if found.plan is None else [_yes(each.attempt.name in found.unblocked)]
-        table.add_row(*map(escaped, (each.attempt.name, *row, str(len(each.behind)), *unblocked)))
+        cells = (each.attempt.name, *row, str(len(each.behind)), *unblocked)
+        table.add_row(*(Text(escaped(cell)) for cell in cells))
     return table
 
 
