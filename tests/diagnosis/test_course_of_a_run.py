@@ -31,6 +31,13 @@ HARMLESS = (
     "Traceback (most recent call last):",
     '  File "/opt/sglang/srt/entrypoints/http_server.py", line 9, in generate',
     "ValueError: The input is longer than the model's context length (300000 > 262144).",
+    "[2026-02-11 10:06:00] torch.distributed.elastic.multiprocessing.redirects: NOTE: Redirects "
+    "are currently not supported",
+    "error: XDG_RUNTIME_DIR not set in the environment.",
+    "INFO 02-11 10:06:00 [shm_broadcast.py:466] No available shared memory broadcast block found "
+    "in 60 seconds. This typically happens when some processes compile.",
+    "404 Client Error: Not Found for url: https://example.org/m/resolve/main/generation_config.json",
+    "node1:77:91 [3] NCCL INFO NCCL_ALGO set by environment to Ring.",
     "Exception ignored in: <function Pool.__del__ at 0x7f>",
     "ConnectionResetError: [Errno 104] Connection reset by peer",
     "\x1b[33mWARNING\x1b[0m 02-11 10:06:00 [utils.py:1] error budget of probes: 0 errors, 0 failed",
@@ -43,12 +50,13 @@ def name_of(diagnosis: Diagnosis) -> str | None:
 
 
 def healthy(lines: int) -> list[str]:
-    text = [*starting(phase="capture"), READY]
+    memory = "INFO 02-11 10:00:06 [gpu_worker.py:298] Available KV cache memory: 9.77 GiB"
+    text = [*starting(phase="capture"), memory, READY]
     while len(text) < lines:
         second = 310 + len(text) // 40
         text += [DECODE.format(stamp(second, rank), 80.5 + rank) for rank in range(4)]
         text += HARMLESS
-    return text
+    return [*text, DECODE.format("[2026-02-11 11:55:00 TP0]", 80.5)]
 
 
 def test_a_long_healthy_log_full_of_alarming_lines_has_no_cause(tmp_path: Path) -> None:
@@ -156,6 +164,15 @@ def test_an_unknown_failure_quotes_the_likeliest_line(tmp_path: Path) -> None:
     assert diagnosis.cause.certainty is Certainty.UNKNOWN
     assert diagnosis.cause.event is not None
     assert diagnosis.cause.event.text == "RuntimeError: the flux is out of phase"
+
+
+def test_a_known_failure_is_not_hidden_by_those_that_waited_and_an_unknown_one(
+    tmp_path: Path,
+) -> None:
+    oom = "[2026-02-11 12:00:00 TP1] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate"
+    lines = ["RuntimeError: the flux is out of phase", WATCHDOG.format(1, 30), oom]
+    diagnosis = diagnose([write(tmp_path, "\n".join([*starting(), *lines]))])
+    assert name_of(diagnosis) == "cuda-oom"
 
 
 def test_an_unknown_error_is_not_blamed_on_those_that_waited_for_it(tmp_path: Path) -> None:

@@ -116,12 +116,13 @@ def _of_event(event: Event, facts: Facts) -> Facts:
 
 def _known_failure(course: Course, facts: Facts) -> Cause | None:
     failures = [event for event in course.failures if event.signature]
+    if failures and _depth(_root(failures)) == _SEEN_BY_OTHERS and _raised_before(course, failures):
+        # They waited for an error that nobody knows, or for a known one that comes later.
+        failures = [event for event in failures if _depth(event) < _SEEN_BY_OTHERS]
     if not failures:
         return None
     root = _root(failures)
     assert root.signature is not None  # chosen from those that have one
-    if root.signature.depth == _SEEN_BY_OTHERS and _raised_before(course, root):
-        return None
     return rule(root.signature, root, _of_event(root, facts))
 
 
@@ -140,10 +141,9 @@ def _depth(event: Event) -> int:
     return event.signature.depth if event.signature else _SEEN_BY_OTHERS
 
 
-def _raised_before(course: Course, root: Event) -> bool:
-    """Whether an error nobody knows came before one that only waits for others."""
-    before = course.failures[: course.failures.index(root)]
-    return any(map(_raised, before))
+def _raised_before(course: Course, failures: list[Event]) -> bool:
+    """Whether an error nobody knows came before the known ones."""
+    return any(_raised(event) and event.order < failures[0].order for event in course.failures)
 
 
 def _warned_of(course: Course, facts: Facts, exit_code: int | None) -> Cause | None:
