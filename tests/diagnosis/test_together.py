@@ -155,6 +155,21 @@ def test_with_a_list_that_holds_twelve_the_toolkit_is_the_cause_and_the_plan_hel
     assert ("cuda 12.9", ("FlashInfer fusion",)) in [(str(c), names) for c, names in found.openers]
 
 
+def test_a_toolkit_that_is_new_enough_already_is_no_precondition(case: Path) -> None:
+    change_report(
+        case, lambda report: report["software"]["jits"][0]["toolkit"].update(version="13.0.88")
+    )
+    found = run(case)
+    assert verdict(found) == "CUDA 13.0 as planned unblocks 0 of 6."
+    assert told(found)["FlashInfer fusion"] == ("arch_gate", "allow-list", "certain")
+
+
+def test_a_flashinfer_that_wants_the_newer_toolkit_meets_that_gate_now(case: Path) -> None:
+    change_report(case, install(flashinfer_python="0.6.7"))
+    behind = layers_behind(of(run(case), "FlashInfer fusion"))
+    assert ("toolkit", "now") in behind
+
+
 def test_nvswitch_opens_the_topology_but_not_the_table(case: Path) -> None:
     def edit(report: dict[str, Any]) -> None:
         report["machine"] |= {"interconnect": "nvlink", "nvswitch": True}
