@@ -28,6 +28,16 @@ def test_the_json_is_cause_cascade_and_notes(alula: Alula) -> None:
     assert found["cause"]["file"] == str(log)
     line = log.read_text("utf-8").splitlines()[found["cause"]["line"] - 1]
     assert line == found["cause"]["text"] == "KeyError: 12"
+    gates = [(gate["layer"], gate["met"]) for gate in found["cause"]["gates_behind"]]
+    assert gates == [("topology", "now")]
+
+
+def test_the_gates_behind_a_cause_are_printed(alula: Alula) -> None:
+    arguments = (LOGS / "flashinfer-fusion.log", "--report", CASE / "report.json")
+    out = alula("diagnose", *arguments).out
+    assert "behind it (after flashinfer-python 0.6.17): flashinfer-python, toolkit" in out
+    assert "behind it (now): the kernel, measured" in out  # the log says how many ranks there are
+    assert "behind it (from sglang 0.5.9 on): sglang, allow-list" in out
 
 
 def test_a_healthy_log_gives_no_cause_and_exits_with_0(alula: Alula) -> None:
@@ -77,7 +87,8 @@ def test_the_answer_to_six_attempts_comes_first(alula: Alula) -> None:
     found = json.loads(alula("diagnose", *arguments, "--json").out)
     assert found["verdict"] == finished.out.splitlines()[0]
     assert found["toolkit"]["precondition_of"] == ["FlashInfer fusion"]
-    assert [len(attempt["gates_behind"]) for attempt in found["attempts"]] == [1, 3, 2, 1, 1, 0]
+    behind = [len(attempt["cause"]["gates_behind"]) for attempt in found["attempts"]]
+    assert behind == [1, 3, 2, 1, 1, 0]
 
 
 def test_names_of_attempts_are_no_markup(alula: Alula, tmp_path: Path) -> None:

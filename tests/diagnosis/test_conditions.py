@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from alula.diagnosis.changes import Change, applied
 from alula.diagnosis.facts import Condition, Facts, all_hold
-from alula.diagnosis.report import facts_of, gates_of, read_report
+from alula.diagnosis.report import facts_of, gates_of, load_report
 
 FACTS = Facts(
     {
@@ -164,4 +164,4 @@ def test_a_field_of_another_form_is_passed_over(
 def test_a_saved_report_is_read(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text(json.dumps(REPORT))
-    assert read_report(path) == facts_of(REPORT)
+    assert load_report(path) == REPORT

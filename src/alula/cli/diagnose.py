@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from alula.cli import options
 from alula.cli.console import print_json
 from alula.errors import UsageError
-
-if TYPE_CHECKING:
-    from alula.diagnosis.facts import Facts
 
 
 def diagnose(
@@ -61,7 +58,7 @@ def diagnose(
     if together is not None:
         _together(together, plan, json)
     else:
-        _one(logs or [], _facts(report), exit_code, json)
+        _one(logs or [], report, exit_code, json)
 
 
 def _check(
@@ -89,23 +86,21 @@ def _check(
         )
 
 
-def _facts(report: Path | None) -> Facts:
-    from alula.diagnosis.facts import Facts
-    from alula.diagnosis.report import read_report
-
-    return Facts() if report is None else read_report(report)
-
-
-def _one(logs: list[Path], facts: Facts, exit_code: int | None, as_json: bool) -> None:
+def _one(logs: list[Path], report: Path | None, exit_code: int | None, as_json: bool) -> None:
     from alula.cli.findings import print_diagnosis
     from alula.diagnosis import answer
+    from alula.diagnosis.behind import behind
     from alula.diagnosis.diagnose import diagnose as run
+    from alula.diagnosis.report import facts_of, gates_of, load_report
 
-    diagnosis = run(logs, facts, exit_code)
+    known = {} if report is None else load_report(report)
+    diagnosis = run(logs, facts_of(known), exit_code)
+    cause = diagnosis.cause
+    gates = () if cause is None else behind(cause, diagnosis.facts, gates_of(known))
     if as_json:
-        print_json(answer.as_json(diagnosis))
+        print_json(answer.as_json(diagnosis, gates))
     else:
-        print_diagnosis(diagnosis)
+        print_diagnosis(diagnosis, gates)
     raise typer.Exit(answer.exit_code(diagnosis))
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from alula.diagnosis.answer import escaped
+from alula.diagnosis.behind import Met
 from alula.diagnosis.diagnose import Cause, Certainty, Diagnosis
 from alula.diagnosis.events import Event
 from alula.diagnosis.lines import split_prefix
@@ -26,13 +29,14 @@ def console() -> Console:
     return found
 
 
-def print_diagnosis(diagnosis: Diagnosis) -> None:
+def print_diagnosis(diagnosis: Diagnosis, gates: Iterable[Met] = ()) -> None:
     """The verdict in one sentence first, then its evidence, the cascade and the notes."""
     out = console()
     if diagnosis.cause is None:
         out.print(Text("Nothing found that ended the run.", style="bold"))
     else:
         _print_cause(out, diagnosis.cause)
+        _print_gates(out, gates)
     if diagnosis.cascade:
         out.print(Text("\nWhat followed", style="bold"))
         for line in _followed(diagnosis.cascade):
@@ -140,7 +144,11 @@ def _print_attempt(out: Console, each: Judged) -> None:
         _print_cause(out, each.diagnosis.cause)
     for line in _followed(_other_failures(each.diagnosis)):
         out.print(Text(f"  then {line}"), no_wrap=True, overflow="ellipsis")
-    for met in each.behind:
+    _print_gates(out, each.behind)
+
+
+def _print_gates(out: Console, gates: Iterable[Met]) -> None:
+    for met in gates:
         gate = met.gate
         words = f"  behind it ({met.when}): {gate.component}, {gate.layer}: {gate.predicate}"
         out.print(Text(words), Text(f"    {gate.evidence}", style="dim"), sep="\n")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from alula.diagnosis.behind import Met
 from alula.diagnosis.diagnose import Cause, Certainty, Diagnosis, Note
 from alula.diagnosis.events import Event
 from alula.diagnosis.together import Judged, Together, verdict
@@ -34,16 +36,19 @@ def exit_code(diagnosis: Diagnosis) -> int:
     return FAILED_UNKNOWN if unknown else DIAGNOSED
 
 
-def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
-    """`{cause, cascade, notes}`; `line` is a number in `file`, whose words are `text`."""
+def as_json(diagnosis: Diagnosis, gates: Iterable[Met] = ()) -> dict[str, Any]:
+    """`{cause, cascade, notes}`; `line` is a number in `file`, whose words are `text`.
+
+    `gates` are those that stand behind the cause.
+    """
     return {
-        "cause": None if diagnosis.cause is None else _cause(diagnosis.cause),
+        "cause": None if diagnosis.cause is None else _cause(diagnosis.cause, gates),
         "cascade": [_event(event) for event in diagnosis.cascade],
         "notes": [_note(note) for note in diagnosis.notes],
     }
 
 
-def _cause(cause: Cause) -> dict[str, Any]:
+def _cause(cause: Cause, gates: Iterable[Met]) -> dict[str, Any]:
     ruling = cause.ruling
     return {
         "class": ruling.failure_class,
@@ -57,6 +62,7 @@ def _cause(cause: Cause) -> dict[str, Any]:
         "because": [escaped(text) for text in cause.because],
         "signature": cause.name or None,
         "sources": list(cause.sources),
+        "gates_behind": [{**asdict(met.gate), "met": met.when} for met in gates],
     }
 
 
@@ -115,11 +121,7 @@ def together_json(found: Together) -> dict[str, Any]:
 
 
 def _judged(each: Judged) -> dict[str, Any]:
-    return {
-        "name": each.attempt.name,
-        **as_json(each.diagnosis),
-        "gates_behind": [{**asdict(met.gate), "met": met.when} for met in each.behind],
-    }
+    return {"name": each.attempt.name, **as_json(each.diagnosis, each.behind)}
 
 
 def _plan(found: Together) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -17,6 +17,8 @@ _SAME_MOMENT_SECONDS = 2.0
 _SAME_MOMENT_LINES = 200
 _SET = re.compile(r"(\w{1,60}) set by environment to ([^\s]{1,200}?)\.?(?:\s|$)")
 """How NCCL says at level INFO what it was given."""
+_RANKS = re.compile(r"(?:\btp_size=|'tensor_parallel_size': )(\d{1,4})")
+"""How SGLang and vLLM print the number of tensor-parallel ranks."""
 _SHORT = 60
 _PARTS = ("has", "lacks", "unknown")
 _WRAPS = 2
@@ -65,6 +67,8 @@ class Diagnosis:
     cause: Cause | None
     cascade: tuple[Event, ...] = ()
     notes: tuple[Note, ...] = ()
+    facts: Facts = field(default_factory=Facts)
+    """Those that were given, and what the logs say of the run's settings."""
 
 
 def diagnose(
@@ -85,7 +89,7 @@ def diagnose(
         or _by_exit(known, course, exit_code)
         or _unknown_failure(course, exit_code)
     )
-    return Diagnosis(cause, _cascade(course, cause), _notes(course, cause, exit_code))
+    return Diagnosis(cause, _cascade(course, cause), _notes(course, cause, exit_code), beside)
 
 
 def rule(signature: Signature, event: Event | None, facts: Facts) -> Cause:
@@ -104,6 +108,8 @@ def _with_course(facts: Facts, course: Course, exit_code: int | None) -> Facts:
     values: dict[str, Value] = {"log": names or ("nothing",), "command": command}
     for name, value in _SET.findall("\n".join(course.arguments)):
         values[f"setting.{name}"] = (value,)
+    if ranks := _RANKS.search("\n".join(course.arguments)):
+        values["tp"] = (ranks[1],)
     if exit_code is not None:
         values["exit"] = (str(exit_code),)
     return facts.with_values(values)

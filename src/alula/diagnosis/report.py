@@ -37,11 +37,6 @@ def load_report(path: Path) -> Mapping[str, Any]:
     return data
 
 
-def read_report(path: Path) -> Facts:
-    """The facts of a saved report. Raises `UsageError` for a file that is none."""
-    return facts_of(load_report(path))
-
-
 def facts_of(report: Mapping[str, Any]) -> Facts:
     """The facts of a report."""
     machine, software = _mapping(report, "machine"), _mapping(report, "software")

@@ -10,24 +10,15 @@ from pathlib import Path
 from packaging.version import Version
 
 from alula.diagnosis.attempts import Attempt, Plan, read_attempts, read_plan
-from alula.diagnosis.chains import KnownGate, chains, met, observed
+from alula.diagnosis.behind import Met, gates_met
+from alula.diagnosis.chains import chains
 from alula.diagnosis.changes import Change, applied
 from alula.diagnosis.diagnose import Cause, Diagnosis, diagnose
 from alula.diagnosis.facts import Facts, all_hold
 from alula.diagnosis.figures import explain_figure, feature_asked
 from alula.diagnosis.report import facts_of, gates_of, load_report
 from alula.diagnosis.words import shared_words
-from alula.machine.gate import Gate, GateVerdict, Layer
-
-
-@dataclass(frozen=True)
-class Met:
-    """A gate of the feature that was tried, and when one meets it."""
-
-    known: KnownGate
-    gate: Gate
-    when: str
-    is_cause: bool
+from alula.machine.gate import GateVerdict, Layer
 
 
 @dataclass(frozen=True)
@@ -117,11 +108,7 @@ def judge(attempt: Attempt, baseline: Attempt | None) -> Judged:
     diagnosis = explain_figure(attempt, baseline, facts, diagnosis)
     cause = diagnosis.cause
     feature = (cause.ruling.feature if cause else "") or feature_asked(attempt)
-    reported = gates_of(report)
-    chain = tuple(
-        Met(known, observed(known, facts, reported), when, _is_cause(known, cause))
-        for known, when in met(chains().of(feature), facts)
-    )
+    chain = gates_met(cause, feature, facts, gates_of(report))
     return Judged(attempt, facts, diagnosis, chain)
 
 
@@ -148,12 +135,6 @@ def _fixes(count: int) -> str:
 def _number(count: int) -> str:
     words = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
     return words[count] if count < len(words) else str(count)
-
-
-def _is_cause(known: KnownGate, cause: Cause | None) -> bool:
-    if cause is None:
-        return False
-    return (known.gate.layer, known.gate.component) == (cause.ruling.layer, cause.ruling.owner)
 
 
 def _cleared(cause: Cause, facts: Facts) -> bool:
