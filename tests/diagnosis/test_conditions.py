@@ -23,6 +23,7 @@ FACTS = Facts(
         "links": ("pcie",),
         "frames": ("a/torch_symm_mem.py:3\nb.py:4",),
         "empty": ("",),
+        "forgotten": (),
     }
 )
 
@@ -50,6 +51,8 @@ FACTS = Facts(
         ("empty unknown", True),
         ("links known", True),
         ("links == {nothing}", None),
+        ("torch >= {forgotten}", None),
+        ("forgotten >= 3", None),
     ],
 )
 def test_a_condition(text: str, holds: bool | None) -> None:

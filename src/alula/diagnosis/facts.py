@@ -67,7 +67,7 @@ class Condition:
         if self.operator in _UNARY:
             return bool(known) is (self.operator == "known")
         wanted = self._wanted(facts)
-        if not known or wanted is None:
+        if not known or not wanted:
             return None
         if self.operator in ("has", "lacks"):
             text = "\n".join(known)
