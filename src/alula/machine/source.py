@@ -1,0 +1,78 @@
+"""Bytes to be read at any place, of which none is believed."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+LARGEST_READ = 256 << 20
+"""Bytes taken at once at most: a file that asks for more is not one a linker wrote."""
+
+
+class DamagedError(ValueError):
+    """A file that contradicts itself: sizes past its end, tables that are none."""
+
+
+class Source(Protocol):
+    """Something with a size, readable piece by piece."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        ...
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly `size` bytes from `offset`; DamagedError where they are not there."""
+        ...
+
+
+class BytesSource:
+    """A source in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return len(self._data)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly `size` bytes from `offset`."""
+        check_range(offset, size, len(self._data))
+        return self._data[offset : offset + size]
+
+
+class FileSource(AbstractContextManager["FileSource"]):
+    """A file, read piece by piece and never mapped: a mapping that is cut short kills its reader.
+
+    It also keeps memory small: of a library of 1 GB, some hundred kilobytes are looked at.
+    """
+
+    def __init__(self, path: Path) -> None:
+        # Without O_NONBLOCK a pipe that is named like a library would be waited for.
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        self._file = os.fdopen(os.open(path, flags), "rb", buffering=0)
+        self.size = os.fstat(self._file.fileno()).st_size
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly `size` bytes from `offset`."""
+        check_range(offset, size, self.size)
+        self._file.seek(offset)
+        data = self._file.read(size)
+        if len(data) != size:
+            raise DamagedError(f"{size} bytes at {offset} are not there: the file has shrunk")
+        return data
+
+
+def check_range(offset: int, size: int, limit: int) -> None:
+    """Refuse a range that does not lie within `limit` bytes."""
+    if offset < 0 or size < 0 or offset + size > limit:
+        raise DamagedError(f"{size} bytes at {offset} do not lie within {limit} bytes")
+    if size > LARGEST_READ:
+        raise DamagedError(f"a table of {size} bytes is larger than any linker writes")

@@ -1,0 +1,152 @@
+"""`alula doctor` from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alula.machine.facts import Machine
+from alula.machine.records import from_json
+from engines_environment import engines
+from environments import SITE, set_traps
+from running import Alula, Process
+
+_CASE = ("--machine", "8x-rtx-pro-6000", "--driver", "590.48.01")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ALULA_HOME", str(tmp_path / "alula-home"))
+    return tmp_path / "alula-home"
+
+
+def test_a_chain_has_owner_file_line_and_release(alula: Alula, tmp_path: Path) -> None:
+    engines(tmp_path / "env")
+    feature = "flashinfer-allreduce-fusion"
+    done = alula("doctor", feature, "--env", str(tmp_path / "env"), *_CASE)
+    assert done.code == 1, done.err
+    assert "flashinfer/jit/comm.py:3" in done.out
+    assert "flashinfer 0.6.17" in done.out
+    assert f"{feature}: 4 of " in done.out
+
+
+def test_json_is_a_report_that_can_be_asked_about(alula: Alula, tmp_path: Path) -> None:
+    engines(tmp_path / "env")
+    done = alula("doctor", "--json", "--env", str(tmp_path / "env"), *_CASE)
+    assert done.code == 0
+    report: dict[str, Any] = json.loads(done.out)
+    assert from_json(Machine, report["machine"]).driver.version == "590.48.01"
+    lists = {each["file"]: each["majors"] for each in report["software"]["allow_lists"]}
+    assert lists["flashinfer/jit/comm.py"] == [9, 10]
+    saved = tmp_path / "report.json"
+    saved.write_text(done.out)
+    again = alula("doctor", "--json", "--machine", str(saved), "--links", "nvlink")
+    assert json.loads(again.out)["machine"]["nvswitch"] is True
+
+
+def test_markdown_is_a_document(alula: Alula, tmp_path: Path) -> None:
+    engines(tmp_path / "env")
+    out = alula("doctor", "--markdown", "--env", str(tmp_path / "env"), *_CASE).out
+    assert out.startswith("## alula doctor ")
+    assert "| flashinfer-python | 0.6.4 |" in out
+
+
+def test_no_code_of_the_environment_runs_and_nothing_is_left(
+    process: Process, tmp_path: Path, home: Path
+) -> None:
+    prefix = tmp_path / "env"
+    engines(prefix)
+    sprung = set_traps(prefix)
+    command, env = process
+    env = {**env, "ALULA_HOME": str(home), "PATH": f"{prefix}/bin:{os.environ['PATH']}"}
+    env["CUDA_HOME"] = str(prefix)
+    before = {path for path in tmp_path.rglob("*") if home not in path.parents and path != home}
+    done = subprocess.run(
+        [*command, "doctor", "--json", "--env", str(prefix)],
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not sprung.exists()
+    after = {path for path in tmp_path.rglob("*") if home not in path.parents and path != home}
+    assert after == before
+
+
+def test_it_works_where_torch_is_broken(process: Process, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13')\n")
+    command, env = process
+    env = {**env, "PYTHONPATH": f"{tmp_path}:{env.get('PYTHONPATH', '')}"}
+    done = subprocess.run([*command, "doctor"], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_planted_secrets_do_not_leak(
+    alula: Alula, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = tmp_path / "home/grace/work/env"
+    engines(prefix)
+    secret = "hf_plantedplantedplanted"
+    monkeypatch.setenv("HOME", str(tmp_path / "home/grace"))
+    monkeypatch.setenv("USER", "grace")
+    monkeypatch.setenv("LOGNAME", "grace")
+    monkeypatch.setenv("HF_TOKEN", secret)
+    monkeypatch.setenv("CUDA_HOME", f"{tmp_path}/home/grace/cuda-{secret}")
+    url = "https://grace:planted-password@10.9.8.7/simple"
+    notes = prefix / SITE / "sglang-0.5.9.dist-info/METADATA"
+    text = notes.read_text().replace("\n\n", f"\nRequires-Dist: private @ {url}\n\n", 1)
+    notes.write_text(text)
+    for form in ("--json", "--markdown"):
+        out = alula("doctor", form, "--env", str(prefix), *_CASE).out
+        leaked = [each for each in (secret, "grace", "planted-password", "10.9.8.7") if each in out]
+        assert not leaked, form
+    assert "grace" in alula("doctor", "--json", "--full", "--env", str(prefix), *_CASE).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["speed"], "no feature 'speed'"),
+        (["--env", "/nowhere/at/all"], "no environment at"),
+        (["--machine", "8x-abacus"], "not known"),
+        (["--gpu", "sm_120"], "not understood"),
+        (["--driver", "13.1"], "not a driver version"),
+        (["--links", "string"], "not known"),
+        (["--probe", "luck"], "no probe 'luck'"),
+        (["--probe", "all", "--gpu", "12.0"], "this machine alone"),
+        (["--json", "--markdown"], "one form"),
+    ],
+)
+def test_refusals(alula: Alula, arguments: list[str], said: str) -> None:
+    done = alula("doctor", *arguments)
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_a_probe_that_does_not_pass_is_told_by_the_exit_code(alula: Alula, tmp_path: Path) -> None:
+    engines(tmp_path / "env")
+    python = tmp_path / "env/bin/python"
+    python.parent.mkdir(exist_ok=True)
+    python.write_text("#!/bin/sh\necho cannot import >&2\nexit 3\n")
+    python.chmod(0o755)
+    done = alula("doctor", "--env", str(tmp_path / "env"), "--probe", "import", "--json")
+    assert done.code == 1
+    (probe,) = json.loads(done.out)["probes"]
+    assert (probe["ending"], probe["findings"]) == (
+        "failed",
+        ["no answer, exit code 3", "cannot import"],
+    )
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(
+    alula: Alula, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ALULA_HOME", str(tmp_path / "file/below"))
+    engines(tmp_path / "env")
+    assert alula("doctor", "--env", str(tmp_path / "env")).code == 0
