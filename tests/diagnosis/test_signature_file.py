@@ -108,7 +108,7 @@ def test_patterns_cost_linear_time_on_hostile_lines(signature: Signature) -> Non
 
 def test_a_signature_without_a_fix_or_of_an_unknown_class_is_refused() -> None:
     entry = """
-    triggers = []\nalive = []\narguments = []\nphase = []\nexit = []
+    triggers = []\nalive = []\narguments = []\nquoting = []\nphase = []\nexit = []
     [[signature]]
     id = "x"\nphrases = ["x"]\nsources = ["y"]\nlayer = "setting"\nmeaning = "m"
     refuted_by = "r"\nclass = "{}"\nfix = "{}"

@@ -15,6 +15,7 @@ from alula.diagnosis.signatures import Kind, Knowledge, Ruling, Signature, knowl
 
 _SAME_MOMENT_SECONDS = 2.0
 _SAME_MOMENT_LINES = 200
+_MOMENT_OF_UNKNOWN = 20
 _SET = re.compile(r"(\w{1,60}) set by environment to ([^\s]{1,200}?)\.?(?:\s|$)")
 """How NCCL says at level INFO what it was given."""
 _RANKS = re.compile(r"(?:\btp_size=|'tensor_parallel_size': )(\d{1,4})")
@@ -216,8 +217,18 @@ def _unknown_failure(course: Course, exit_code: int | None) -> Cause | None:
     unfinished = not course.ready and bool(raised) and exit_code is None
     if not (_ended_badly(exit_code) or course.wrappers or unfinished):
         return None
-    line = next(iter(raised or errors or course.wrappers), None)
+    line = _likeliest(raised) or next(iter(errors or course.wrappers), None)
     return Cause(_UNKNOWN, Certainty.UNKNOWN, line, ())
+
+
+def _likeliest(raised: list[Event]) -> Event | None:
+    """The first error; of its moment a compiler's or the kernel's own words before Python's."""
+    moment = [
+        event
+        for event in raised
+        if near(raised[0], event, _SAME_MOMENT_SECONDS, _MOMENT_OF_UNKNOWN)
+    ]
+    return max(moment, key=lambda event: event.strength, default=None)
 
 
 _UNKNOWN = Ruling(

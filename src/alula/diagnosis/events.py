@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 
+from alula.diagnosis.asides import is_code, is_low
 from alula.diagnosis.facts import Facts, all_hold
 from alula.diagnosis.lines import Reading
 from alula.diagnosis.signatures import Kind, Knowledge, Signature
@@ -33,6 +34,7 @@ _RAISED = re.compile(
     r"|error: "  # alula, compilers, installers
 )
 _LOUD = frozenset({"ERROR", "FATAL"})
+_TROUBLE = (Kind.FAILURE, Kind.WRAPPER)
 
 
 class Strength(IntEnum):
@@ -65,10 +67,19 @@ class Event:
     order: int = 0
     """Position among the events of all ranks, in time."""
 
+    warning: bool = False
+    """Whether it was said at level WARNING: what a server met and went on without."""
+
     @property
     def kind(self) -> Kind | None:
-        """What its signature does to a run; None for marks and unknown errors."""
-        return None if self.signature is None else self.signature.kind
+        """What its signature does to a run; None for marks and unknown errors.
+
+        A failure of which a server only warns explains a run that says nothing else of its end.
+        """
+        if self.signature is None:
+            return None
+        warned = self.warning and self.signature.kind is Kind.FAILURE
+        return Kind.HINT if warned and not self.signature.quiet else self.signature.kind
 
 
 def read_events(path: Path, known: Knowledge) -> Iterator[Event]:
@@ -94,10 +105,14 @@ class _Reader:
 
     def take(self, line: RawLine) -> Iterator[Event]:
         """The events of one line: a mark of progress, a failure, neither or both."""
+        if any(words in line.text for words in self._known.quoting):
+            return
         self._now.read(line.text)
         frame = _FRAME.match(self._now.message)
         if frame is not None:
             self._trace().append((line.number, f"{frame['file']}:{frame['line']}"))
+            return
+        if is_code(self._now.message, self._below_frame(line)):
             return
         if "Traceback (most recent call last)" in line.text:
             self._trace().clear()
@@ -110,6 +125,10 @@ class _Reader:
 
     def _trace(self) -> deque[tuple[int, str]]:
         return self._frames.setdefault(self._now.rank, deque(maxlen=_MOST_FRAMES))
+
+    def _below_frame(self, line: RawLine) -> bool:
+        trace = self._trace()
+        return bool(trace) and line.number - trace[-1][0] == 1
 
     def _frames_above(self, line: RawLine) -> tuple[str, ...]:
         trace = self._trace()
@@ -146,6 +165,8 @@ class _Reader:
         for signature in self._known.candidates(line.text):
             parts = signature.parts(line.text)
             if parts is not None and self._admits(signature, line):
+                if signature.kind in _TROUBLE and not signature.quiet and is_low(self._now.level):
+                    return None
                 if self._seen_often(signature.name, most=1):
                     return None
                 return self._event(line, signature=signature, parts=parts)
@@ -186,11 +207,14 @@ class _Reader:
             parts=parts or {},
             frames=() if mark else self._frames_above(line),
             strength=strength,
+            warning=self._now.level == "WARNING",
         )
 
 
 def _strength(now: Reading) -> Strength:
     message = now.message.strip()
+    if is_low(now.level) or now.level == "WARNING":
+        return Strength.NONE
     if _NATIVE.search(message):
         return Strength.NATIVE
     if _RAISED.match(message):

@@ -60,6 +60,8 @@ class Signature:
     phrases: tuple[str, ...]
     pattern: re.Pattern[str] | None
     depth: int
+    quiet: bool
+    """Whether servers write this failure at a level below ERROR."""
     requires: tuple[Condition, ...]
     asked_by: tuple[str, ...]
     sources: tuple[str, ...]
@@ -96,6 +98,8 @@ class Knowledge:
     triggers: tuple[str, ...]
     alive: tuple[str, ...]
     arguments: tuple[str, ...]
+    quoting: tuple[str, ...]
+    """Lines with one of these repeat what a client sent, or what it was answered."""
     phases: tuple[tuple[str, str], ...]
     """(marker, name of the phase it begins)."""
     exits: tuple[ExitRule, ...]
@@ -140,6 +144,7 @@ def parse(text: str) -> Knowledge:
         triggers=tuple(data["triggers"]),
         alive=tuple(data["alive"]),
         arguments=tuple(data["arguments"]),
+        quoting=tuple(data["quoting"]),
         phases=tuple((mark, phase["name"]) for phase in data["phase"] for mark in phase["markers"]),
         exits=tuple(
             ExitRule(frozenset(entry["codes"]), ruling_of({"owner": "the process", **entry}))
@@ -167,6 +172,7 @@ def _signature(entry: dict[str, Any], shared: dict[str, Any]) -> Signature:
         phrases=tuple(entry["phrases"]),
         pattern=re.compile(entry["pattern"]) if "pattern" in entry else None,
         depth=entry.get("depth", 1),
+        quiet=entry.get("quiet", False),
         requires=conditions(entry.get("requires", [])),
         asked_by=tuple(entry.get("asked_by", [])),
         sources=tuple(entry["sources"]),
