@@ -135,3 +135,55 @@ def test_it_does_not_wait_for_torch(process: Process) -> None:
     )
     done = subprocess.run([command[0], "-c", script], env=environment, capture_output=True)
     assert done.returncode == 3
+
+
+def private_log(folder: Path, words: str = "") -> Path:
+    log = folder / "server.log"
+    log.write_text(
+        "[2026-02-11 10:00:00] server_args=ServerArgs(model_path='m')\n"
+        "[2026-02-11 10:00:09] Scheduler hit an exception: Traceback (most recent call last):\n"
+        f"StrangeError: /home/marlene/m with HF_TOKEN=s3cr3tvalue {words}\n",
+        encoding="utf-8",
+    )
+    return log
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--markdown"]])
+def test_every_form_leaves_out_names_and_keys_unless_full_is_asked(
+    alula: Alula, tmp_path: Path, form: list[str]
+) -> None:
+    log = private_log(tmp_path)
+    out = alula("diagnose", log, *form).out
+    assert "marlene" not in out
+    assert "s3cr3t" not in out
+    full = alula("diagnose", log, "--full", *form).out
+    assert "marlene" in full
+    assert "s3cr3t" in full
+
+
+def test_several_attempts_leave_out_names_and_keys(alula: Alula, tmp_path: Path) -> None:
+    private_log(tmp_path)
+    attempts = tmp_path / "attempts.toml"
+    entries = [f'[[attempt]]\nname = "{name}"\nlog = "server.log"' for name in ("a", "b")]
+    attempts.write_text("\n".join(entries), encoding="utf-8")
+    for form in ([], ["--json"], ["--markdown"]):
+        out = alula("diagnose", "--together", attempts, *form).out
+        assert "marlene" not in out
+        assert "s3cr3t" not in out
+        assert "StrangeError" in out
+    assert "marlene" in alula("diagnose", "--together", attempts, "--full").out
+
+
+def test_markdown_quotes_a_line_that_cannot_leave_its_fence(alula: Alula, tmp_path: Path) -> None:
+    log = private_log(tmp_path, "```` @everyone <img src=x>")
+    lines = alula("diagnose", log, "--markdown").out.splitlines()
+    quoted = next(number for number, line in enumerate(lines) if "StrangeError" in line)
+    assert lines[quoted - 1] == "`````text"
+    assert lines[quoted + 1] == "`````"
+    assert "| sure | unknown |" in lines
+
+
+def test_json_and_markdown_together_are_refused(alula: Alula, tmp_path: Path) -> None:
+    finished = alula("diagnose", private_log(tmp_path), "--json", "--markdown")
+    assert finished.code == 2
+    assert "both --json and --markdown" in finished.err

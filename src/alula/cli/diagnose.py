@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from alula.cli import options
-from alula.cli.console import print_json
+from alula.cli.console import print_json, print_text
 from alula.errors import UsageError
+
+
+class Form(NamedTuple):
+    """How an answer is printed; neither JSON nor Markdown is for people at a terminal."""
+
+    json: bool
+    markdown: bool
+    full: bool
 
 
 def diagnose(
@@ -48,6 +56,17 @@ def diagnose(
         ),
     ] = None,
     json: options.Json = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="The answer as Markdown, for an issue.")
+    ] = False,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full",
+            help="Keep what quoted lines otherwise leave out: users, hosts, home folders, "
+            "addresses, tokens and keys.",
+        ),
+    ] = False,
 ) -> None:
     """Why a run failed: the first failure in time, how sure that is, and what would refute it.
 
@@ -55,10 +74,15 @@ def diagnose(
     signature knows why.
     """
     _check(logs, report, exit_code, together, plan)
+    if json and markdown:
+        raise UsageError(
+            "both --json and --markdown were given", "an answer has one form", "leave one out"
+        )
+    form = Form(json, markdown, full)
     if together is not None:
-        _together(together, plan, json)
+        _together(together, plan, form)
     else:
-        _one(logs or [], report, exit_code, json)
+        _one(logs or [], report, exit_code, form)
 
 
 def _check(
@@ -86,32 +110,41 @@ def _check(
         )
 
 
-def _one(logs: list[Path], report: Path | None, exit_code: int | None, as_json: bool) -> None:
+def _one(logs: list[Path], report: Path | None, exit_code: int | None, form: Form) -> None:
     from alula.cli.findings import print_diagnosis
+    from alula.cli.findings_markdown import diagnosis_markdown
     from alula.diagnosis import answer
     from alula.diagnosis.behind import behind
     from alula.diagnosis.diagnose import diagnose as run
+    from alula.diagnosis.private import without_private
     from alula.diagnosis.report import facts_of, gates_of, load_report
 
     known = {} if report is None else load_report(report)
-    diagnosis = run(logs, facts_of(known), exit_code)
-    cause = diagnosis.cause
-    gates = () if cause is None else behind(cause, diagnosis.facts, gates_of(known))
-    if as_json:
-        print_json(answer.as_json(diagnosis, gates))
+    found = run(logs, facts_of(known), exit_code)
+    gates = () if found.cause is None else behind(found.cause, found.facts, gates_of(known))
+    found = found if form.full else without_private(found)
+    if form.json:
+        print_json(answer.as_json(found, gates))
+    elif form.markdown:
+        print_text(diagnosis_markdown(answer.as_json(found, gates)))
     else:
-        print_diagnosis(diagnosis, gates)
-    raise typer.Exit(answer.exit_code(diagnosis))
+        print_diagnosis(found, gates)
+    raise typer.Exit(answer.exit_code(found))
 
 
-def _together(attempts: Path, plan: Path | None, as_json: bool) -> None:
+def _together(attempts: Path, plan: Path | None, form: Form) -> None:
     from alula.cli.findings import print_together
+    from alula.cli.findings_markdown import together_markdown
     from alula.diagnosis import answer
+    from alula.diagnosis.private import together_without_private
     from alula.diagnosis.together import together
 
     found = together(attempts, plan)
-    if as_json:
+    found = found if form.full else together_without_private(found)
+    if form.json:
         print_json(answer.together_json(found))
+    elif form.markdown:
+        print_text(together_markdown(answer.together_json(found)))
     else:
         print_together(found)
     raise typer.Exit(answer.together_exit_code(found))

@@ -120,7 +120,7 @@ class _Reader:
             if mark in ("ready", "alive"):
                 self._seen.clear()  # what was survived may come again and end the run
             yield self._event(line, mark=mark)
-        if (event := self._known_event(line) or self._unknown_event(line)) is not None:
+        if (event := self._told(line)) is not None:
             yield event
 
     def _trace(self) -> deque[tuple[int, str]]:
@@ -161,16 +161,16 @@ class _Reader:
             if self._starts <= _MOST_STARTS:
                 self._seen.clear()
 
-    def _known_event(self, line: RawLine) -> Event | None:
+    def _told(self, line: RawLine) -> Event | None:
+        """What a line tells of a failure; a known one that a rank repeats tells nothing new."""
         for signature in self._known.candidates(line.text):
             parts = signature.parts(line.text)
             if parts is not None and self._admits(signature, line):
-                if signature.kind in _TROUBLE and not signature.quiet and is_low(self._now.level):
-                    return None
-                if self._seen_often(signature.name, most=1):
+                quoted = signature.kind in _TROUBLE and not signature.quiet
+                if (quoted and is_low(self._now.level)) or self._seen_often(signature.name, most=1):
                     return None
                 return self._event(line, signature=signature, parts=parts)
-        return None
+        return self._unknown_event(line)
 
     def _admits(self, signature: Signature, line: RawLine) -> bool:
         frames = "\n".join(self._frames_above(line))
