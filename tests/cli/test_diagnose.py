@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -187,3 +188,58 @@ def test_json_and_markdown_together_are_refused(alula: Alula, tmp_path: Path) ->
     finished = alula("diagnose", private_log(tmp_path), "--json", "--markdown")
     assert finished.code == 2
     assert "both --json and --markdown" in finished.err
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ('feature = "nonsense"', "custom-allreduce"),
+        ("tokens_per_second = nan", "no figure"),
+        ("tokens_per_second = -5", "no figure"),
+        ("tokens_per_second = 0", "no figure"),
+        ("log = [1, 2]", "names no file"),
+        ('log = ""', "names no file"),
+    ],
+)
+def test_an_attempt_that_cannot_be_meant_is_refused(
+    alula: Alula, tmp_path: Path, entry: str, said: str
+) -> None:
+    attempts = tmp_path / "attempts.toml"
+    attempts.write_text(f'[[attempt]]\nname = "a"\n{entry}\n', encoding="utf-8")
+    finished = alula("diagnose", "--together", attempts)
+    assert finished.code == 2
+    assert said in finished.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [('"cuda==13.0", "cuda==12.8"', "cuda twice"), ('"cuda==not_a.version"', "is no version")],
+)
+def test_a_plan_that_contradicts_itself_is_refused(
+    alula: Alula, tmp_path: Path, changes: str, said: str
+) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(f"changes = [{changes}]\n", encoding="utf-8")
+    finished = alula("diagnose", "--together", CASE / "attempts.toml", "--if", plan)
+    assert finished.code == 2
+    assert said in finished.err
+
+
+def test_an_empty_log_is_said_to_be_empty(alula: Alula, tmp_path: Path) -> None:
+    log = tmp_path / "empty.log"
+    log.touch()
+    assert "empty.log is empty" in alula("diagnose", log).out
+
+
+def test_a_status_of_0_beside_a_failure_is_noted(alula: Alula, tmp_path: Path) -> None:
+    out = alula("diagnose", LOGS / "torch-symm-mem.log", "--exit-code", "0").out
+    assert "exit status 0" in out
+
+
+def test_a_dash_is_standard_input() -> None:
+    log = (LOGS / "torch-symm-mem.log").read_bytes()
+    code = "import sys; from alula.cli.main import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "diagnose", "-", "--json"]
+    finished = subprocess.run(command, input=log, capture_output=True, check=False)
+    assert finished.returncode == 3
+    assert json.loads(finished.stdout)["cause"]["text"] == "KeyError: 12"

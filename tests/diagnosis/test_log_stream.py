@@ -113,3 +113,22 @@ def test_a_gigabyte_is_read_within_two_minutes_and_100_megabytes(tmp_path: Path)
     assert diagnosis.cause.name == "cuda-oom"
     assert spent < 120
     assert peak < 100e6
+
+
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+        (b"\xfd7zXZ\x00", "xz"),
+        (b"BZh9", "bzip2"),
+        (b"PK\x03\x04", "zip"),
+    ],
+)
+def test_a_log_packed_in_another_way_is_refused_by_name(
+    tmp_path: Path, head: bytes, name: str
+) -> None:
+    log = tmp_path / "server.log"
+    log.write_bytes(head + b"\x00" * 100)
+    with pytest.raises(UsageError, match="cannot be read") as refused:
+        list(wanted_lines(log, Needles([b"x"], [])))
+    assert name in refused.value.why

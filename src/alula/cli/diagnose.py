@@ -11,6 +11,8 @@ from alula.cli import options
 from alula.cli.console import print_json, print_text
 from alula.errors import UsageError
 
+_STANDARD_INPUT = Path("/dev/stdin")
+
 
 class Form(NamedTuple):
     """How an answer is printed; neither JSON nor Markdown is for people at a terminal."""
@@ -25,7 +27,7 @@ def diagnose(
         list[Path] | None,
         typer.Argument(
             help="The logs of one run of SGLang, vLLM, TensorRT-LLM or alula; several are its "
-            "ranks. Plain or gzip, of any size.",
+            "ranks. Plain or gzip, of any size; - is standard input.",
             metavar="LOG",
         ),
     ] = None,
@@ -120,6 +122,7 @@ def _one(logs: list[Path], report: Path | None, exit_code: int | None, form: For
     from alula.diagnosis.report import facts_of, gates_of, load_report
 
     known = {} if report is None else load_report(report)
+    logs = [_STANDARD_INPUT if str(log) == "-" else log for log in logs]
     found = run(logs, facts_of(known), exit_code)
     gates = () if found.cause is None else behind(found.cause, found.facts, gates_of(known))
     found = found if form.full else without_private(found)

@@ -38,7 +38,8 @@ def print_diagnosis(diagnosis: Diagnosis, gates: Iterable[Met] = ()) -> None:
         _print_cause(out, diagnosis.cause)
         _print_gates(out, gates)
     if diagnosis.cascade:
-        out.print(Text("\nWhat followed", style="bold"))
+        title = "Errors that ended nothing" if diagnosis.cause is None else "What followed"
+        out.print(Text(f"\n{title}", style="bold"))
         for line in _followed(diagnosis.cascade):
             out.print(Text(f"  {line}"), no_wrap=True, overflow="ellipsis")
     if diagnosis.notes:

@@ -7,9 +7,11 @@ import shlex
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
+from alula.diagnosis.chains import chains
 from alula.diagnosis.changes import Change
 from alula.errors import UsageError
 
@@ -99,6 +101,10 @@ def read_plan(path: Path) -> Plan:
         raise _malformed(path, str(error)) from error
     if not changes:
         raise _malformed(path, "it holds no changes")
+    components = [change.component for change in changes]
+    for change in changes:
+        if components.count(change.component) > 1:
+            raise _malformed(path, f"it changes {change.component} twice")
     return Plan(data.get("name", path.stem), changes)
 
 
@@ -108,16 +114,19 @@ def _attempt(path: Path, number: int, entry: Any) -> Attempt:
     _check_keys(path, f"attempt {number}", entry, _ATTEMPT)
     if not entry.get("name"):
         raise _malformed(path, f"attempt {number} has no name")
+    feature = entry.get("feature", "")
+    if feature and feature not in chains().features:
+        known = ", ".join(sorted(chains().features))
+        raise _malformed(path, f"{feature!r} in attempt {number} is not one of {known}")
     return _built(path, entry["name"], entry)
 
 
 def _built(path: Path, name: str, entry: Mapping[str, Any]) -> Attempt:
-    logs = entry.get("log", [])
-    logs = [logs] if isinstance(logs, str) else logs
+    logs = _logs(entry.get("log", []))
     attempt = Attempt(
         name=name,
         command=entry.get("command", ""),
-        logs=tuple(path.parent / str(log) for log in logs),
+        logs=tuple(path.parent / log for log in logs),
         exit_code=entry.get("exit_code"),
         report=path.parent / entry["report"] if "report" in entry else None,
         tokens_per_second=entry.get("tokens_per_second"),
@@ -128,6 +137,10 @@ def _built(path: Path, name: str, entry: Mapping[str, Any]) -> Attempt:
     except ValueError as error:
         raise _malformed(path, f"the command of {name} is no shell command: {error}") from error
     return attempt
+
+
+def _logs(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
 
 
 def _load(path: Path, keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,6 +160,10 @@ def _check_keys(path: Path, where: str, entry: Mapping[str, Any], keys: Mapping[
             raise _malformed(path, f"{where} has {key!r}, which is not one of {', '.join(keys)}")
         if not isinstance(value, keys[key]) or isinstance(value, bool):
             raise _malformed(path, f"{key} in {where} is of the wrong type")
+        if isinstance(value, float | int) and key == "tokens_per_second" and not 0 < value < inf:
+            raise _malformed(path, f"{key} in {where} is {value}, which is no figure")
+        if key == "log" and not all(isinstance(log, str) and log for log in _logs(value)):
+            raise _malformed(path, f"log in {where} names no file")
 
 
 def _malformed(path: Path, why: str) -> UsageError:

@@ -57,6 +57,12 @@ class Chains:
     noise: float
     """Share of the baseline by which repeated runs differ."""
 
+    @property
+    def features(self) -> frozenset[str]:
+        """The names of all features that a gate or a suspect belongs to."""
+        suspects = (suspect.ruling.feature for suspect in self.suspects)
+        return frozenset({*(known.gate.feature for known in self.gates), *suspects} - {""})
+
     def of(self, feature: str) -> tuple[KnownGate, ...]:
         """The chain of a feature, in the order in which one meets it."""
         return tuple(known for known in self.gates if known.gate.feature == feature)

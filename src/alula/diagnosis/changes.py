@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from alula.diagnosis.facts import Condition, Facts, Value
+from alula.diagnosis.facts import Condition, Facts, Value, is_version
 from alula.diagnosis.report import canonical, torch_cuda_of
 
 _CHANGE = re.compile(r"([A-Za-z0-9][\w.-]*)\s*==\s*([\w.+!]+)")
@@ -31,6 +31,8 @@ class Change:
         match = _CHANGE.fullmatch(text.strip())
         if match is None:
             raise ValueError(f"{text!r} is not of the form component==version")
+        if not is_version(match[2]):
+            raise ValueError(f"{match[2]!r} in {text!r} is no version")
         return cls(canonical(match[1]), match[2])
 
     @classmethod

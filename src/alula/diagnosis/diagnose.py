@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -90,7 +90,8 @@ def diagnose(
         or _by_exit(known, course, exit_code)
         or _unknown_failure(course, exit_code)
     )
-    return Diagnosis(cause, _cascade(course, cause), _notes(course, cause, exit_code), beside)
+    notes = (*_notes(course, cause, exit_code), *_of_files(logs))
+    return Diagnosis(cause, _cascade(course, cause), notes, beside)
 
 
 def rule(signature: Signature, event: Event | None, facts: Facts) -> Cause:
@@ -270,11 +271,20 @@ def _notes(course: Course, cause: Cause | None, exit_code: int | None) -> tuple[
     if course.starts > 1:
         end = "became ready" if course.ready else "did not become ready"
         notes["starts"] = Note(f"the server started {course.starts} times; the last {end}")
+    if exit_code == 0 and cause is not None:
+        notes["exit"] = Note("the exit status 0 says that the run ended well, against its log")
     if exit_code in _ENDED:
         notes["exit"] = Note(
             f"the exit status {exit_code} says that the run was ended from outside"
         )
     return tuple(notes.values())
+
+
+def _of_files(logs: Sequence[Path]) -> Iterator[Note]:
+    """An empty log is no healthy one."""
+    for path in logs:
+        if path.is_file() and path.stat().st_size == 0:
+            yield Note(f"the log {path.name} is empty, so nothing can be told from it")
 
 
 def _because(ruling: Ruling, facts: Facts) -> tuple[str, ...]:

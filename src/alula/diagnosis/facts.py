@@ -107,6 +107,11 @@ def _same(left: str, right: str) -> bool:
     return left == right or (None not in versions and versions[0] == versions[1])
 
 
+def is_version(text: str) -> bool:
+    """Whether conditions can put a text in order."""
+    return _version(text) is not None
+
+
 def _version(text: str) -> Version | None:
     """A version without its build (+cu130), which orders nothing; None for what is none."""
     try:

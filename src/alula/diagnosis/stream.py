@@ -22,6 +22,7 @@ _AFTER = 3072
 """Bytes kept around a needle: what a person reads of a line, and a bound on what patterns cost."""
 _OVERLAP = 256
 _BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+_PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip"}
 # Colours, cursor movements, titles and links of terminals.
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 
@@ -80,6 +81,7 @@ def _chunks(path: Path) -> Iterator[bytes]:
 def _blocks(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as file, _plain(file) as stream:
+            _refuse_packed(path, stream.peek(8)[:8])
             encoding = _BYTE_ORDER_MARKS.get(stream.peek(2)[:2])
             while block := stream.read(_CHUNK):
                 # Blocks are even, so no UTF-16 unit is split.
@@ -91,6 +93,16 @@ def _blocks(path: Path) -> Iterator[bytes]:
 def _plain(file: BufferedReader) -> BufferedReader:
     packed = file.peek(2)[:2] == b"\x1f\x8b"
     return BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file
+
+
+def _refuse_packed(path: Path, head: bytes) -> None:
+    for magic, name in _PACKED.items():
+        if head.startswith(magic):
+            raise UsageError(
+                f"the log {path} cannot be read",
+                f"it is packed with {name}; only gzip is unpacked here",
+                "unpack it first, or pipe it in: alula diagnose -",
+            )
 
 
 def _unreadable(path: Path, error: Exception) -> UsageError:
