@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alula.diagnosis.answer import as_json, escaped, exit_code
-from alula.diagnosis.diagnose import Certainty, Diagnosis, diagnose
+from alula.diagnosis.cause import Certainty, Diagnosis
+from alula.diagnosis.diagnose import diagnose
 from alula.diagnosis.facts import Facts
 from failing_logs import failing, stamp, starting, write
 

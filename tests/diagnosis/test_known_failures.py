@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alula.diagnosis.diagnose import Certainty, diagnose
+from alula.diagnosis.cause import Certainty
+from alula.diagnosis.diagnose import diagnose
 from alula.diagnosis.facts import Facts
 from alula.diagnosis.signatures import Kind, knowledge
 from failing_logs import failing, stamp, starting, write

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from alula.diagnosis.diagnose import Cause, Certainty, diagnose
+from alula.diagnosis.cause import Cause, Certainty
+from alula.diagnosis.diagnose import diagnose
 from alula.diagnosis.facts import Facts
 from failing_logs import failing, write
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from alula.diagnosis.answer import exit_code
-from alula.diagnosis.diagnose import Certainty, diagnose
+from alula.diagnosis.cause import Certainty
+from alula.diagnosis.diagnose import diagnose
 from failing_logs import failing, starting, write
 
 OOM = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from alula.diagnosis.answer import exit_code
-from alula.diagnosis.diagnose import Diagnosis, diagnose
+from alula.diagnosis.cause import Diagnosis
+from alula.diagnosis.diagnose import diagnose
 from failing_logs import write
 
 VLLM = """\

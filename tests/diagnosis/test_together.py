@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from alula.diagnosis.answer import together_exit_code, together_json
-from alula.diagnosis.diagnose import Certainty
+from alula.diagnosis.cause import Certainty
 from alula.diagnosis.together import Judged, Together, together, verdict
 from alula.errors import UsageError
 

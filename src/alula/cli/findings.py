@@ -11,7 +11,7 @@ from rich.text import Text
 
 from alula.diagnosis.answer import escaped
 from alula.diagnosis.behind import Met
-from alula.diagnosis.diagnose import Cause, Certainty, Diagnosis
+from alula.diagnosis.cause import Cause, Certainty, Diagnosis
 from alula.diagnosis.events import Event
 from alula.diagnosis.lines import split_prefix
 from alula.diagnosis.signatures import Kind

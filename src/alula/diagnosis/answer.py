@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from alula.diagnosis.behind import Met
-from alula.diagnosis.diagnose import Cause, Certainty, Diagnosis, Note
+from alula.diagnosis.cause import Cause, Certainty, Diagnosis, Note
 from alula.diagnosis.events import Event
 from alula.diagnosis.together import Judged, Together, verdict
 

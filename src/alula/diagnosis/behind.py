@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from alula.diagnosis.cause import Cause
 from alula.diagnosis.chains import KnownGate, chains, met, observed
-from alula.diagnosis.diagnose import Cause
 from alula.diagnosis.facts import Facts
 from alula.machine.gate import Gate
 

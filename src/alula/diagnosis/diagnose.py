@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Sequence
 from pathlib import Path
 
+from alula.diagnosis.aftermath import ENDED, cascade, of_files, raised
+from alula.diagnosis.aftermath import notes as notes_of
+from alula.diagnosis.cause import Cause, Certainty, Diagnosis
 from alula.diagnosis.course import Course, follow, near
-from alula.diagnosis.events import Event, Strength
+from alula.diagnosis.events import Event
 from alula.diagnosis.facts import Facts, Value, all_hold
 from alula.diagnosis.signatures import Kind, Knowledge, Ruling, Signature, knowledge
 
@@ -25,51 +26,7 @@ _PARTS = ("has", "lacks", "unknown")
 _WRAPS = 2
 _SEEN_BY_OTHERS = 3
 """Depths of signatures.toml."""
-_ENDED = frozenset({130, 143, -2, -15})
-"""Exit statuses of a run that somebody ended."""
-_STOPPED = _ENDED | {0}
-
-
-class Certainty(StrEnum):
-    """How sure a cause is. A phrase alone is never certain."""
-
-    CERTAIN = "certain"
-    LIKELY = "likely"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Cause:
-    """The root of a failure, and what would show that it is not."""
-
-    ruling: Ruling
-    certainty: Certainty
-    event: Event | None
-    """The line it was read from; None where the exit status alone speaks, or a measured figure."""
-    because: tuple[str, ...]
-    """The facts that were asked, and what they said."""
-    sources: tuple[str, ...] = ()
-    name: str = ""
-    """The signature's."""
-
-
-@dataclass(frozen=True)
-class Note:
-    """Something worth knowing that ended nothing."""
-
-    text: str
-    event: Event | None = None
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """One run's cause, the failures behind it, and remarks."""
-
-    cause: Cause | None
-    cascade: tuple[Event, ...] = ()
-    notes: tuple[Note, ...] = ()
-    facts: Facts = field(default_factory=Facts)
-    """Those that were given, and what the logs say of the run's settings."""
+_STOPPED = ENDED | {0}
 
 
 def diagnose(
@@ -90,8 +47,8 @@ def diagnose(
         or _by_exit(known, course, exit_code)
         or _unknown_failure(course, exit_code)
     )
-    notes = (*_notes(course, cause, exit_code), *_of_files(logs))
-    return Diagnosis(cause, _cascade(course, cause), notes, beside)
+    notes = (*notes_of(course, cause, exit_code), *of_files(logs))
+    return Diagnosis(cause, cascade(course, cause), notes, beside)
 
 
 def rule(signature: Signature, event: Event | None, facts: Facts) -> Cause:
@@ -151,7 +108,7 @@ def _depth(event: Event) -> int:
 
 def _raised_before(course: Course, failures: list[Event]) -> bool:
     """Whether an error nobody knows came before the known ones."""
-    return any(_raised(event) and event.order < failures[0].order for event in course.failures)
+    return any(raised(event) and event.order < failures[0].order for event in course.failures)
 
 
 def _warned_of(course: Course, facts: Facts, exit_code: int | None) -> Cause | None:
@@ -165,13 +122,8 @@ def _warned_of(course: Course, facts: Facts, exit_code: int | None) -> Cause | N
     return rule(event.signature, event, _of_event(event, facts))
 
 
-def _raised(event: Event) -> bool:
-    """Whether it is an error that no signature knows, and more than a remark of a logger."""
-    return event.signature is None and event.strength >= Strength.RAISED
-
-
 def _says_more(course: Course) -> bool:
-    return any(map(_raised, course.failures))
+    return any(map(raised, course.failures))
 
 
 def _ended_badly(exit_code: int | None) -> bool:
@@ -211,14 +163,14 @@ def _by_exit(known: Knowledge, course: Course, exit_code: int | None) -> Cause |
 
 def _unknown_failure(course: Course, exit_code: int | None) -> Cause | None:
     """A failure that no signature explains, with the likeliest line to read."""
-    if exit_code in _ENDED:
+    if exit_code in ENDED:
         return None
     errors = [event for event in course.failures if event.signature is None]
-    raised = [event for event in errors if _raised(event)]
-    unfinished = not course.ready and bool(raised) and exit_code is None
+    thrown = [event for event in errors if raised(event)]
+    unfinished = not course.ready and bool(thrown) and exit_code is None
     if not (_ended_badly(exit_code) or course.wrappers or unfinished):
         return None
-    line = _likeliest(raised) or next(iter(errors or course.wrappers), None)
+    line = _likeliest(thrown) or next(iter(errors or course.wrappers), None)
     return Cause(_UNKNOWN, Certainty.UNKNOWN, line, ())
 
 
@@ -243,48 +195,6 @@ _UNKNOWN = Ruling(
     certain=None,
     cleared_when=None,
 )
-
-
-def _cascade(course: Course, cause: Cause | None) -> tuple[Event, ...]:
-    root = cause.event if cause else None
-    failed = [event for event in course.failures if event.signature or _raised(event)]
-    behind = [event for event in failed + course.wrappers if event is not root]
-    return tuple(sorted(_first_of_each(behind), key=lambda event: event.order))
-
-
-def _first_of_each(events: list[Event]) -> list[Event]:
-    found: dict[tuple[str, str], Event] = {}
-    for event in events:
-        found.setdefault((event.signature.name if event.signature else "", event.rank), event)
-    return list(found.values())
-
-
-def _notes(course: Course, cause: Cause | None, exit_code: int | None) -> tuple[Note, ...]:
-    notes: dict[str, Note] = {}
-    for event in course.remarks:
-        if event.signature is not None and (cause is None or event is not cause.event):
-            meaning = event.signature.rulings[-1].meaning
-            notes.setdefault(event.signature.name, Note(meaning, event))
-    for event in course.survived:
-        name = event.signature.name if event.signature else "an error"
-        notes.setdefault(f"survived {name}", Note(f"the run went on after this ({name})", event))
-    if course.starts > 1:
-        end = "became ready" if course.ready else "did not become ready"
-        notes["starts"] = Note(f"the server started {course.starts} times; the last {end}")
-    if exit_code == 0 and cause is not None:
-        notes["exit"] = Note("the exit status 0 says that the run ended well, against its log")
-    if exit_code in _ENDED:
-        notes["exit"] = Note(
-            f"the exit status {exit_code} says that the run was ended from outside"
-        )
-    return tuple(notes.values())
-
-
-def _of_files(logs: Sequence[Path]) -> Iterator[Note]:
-    """An empty log is no healthy one."""
-    for path in logs:
-        if path.is_file() and path.stat().st_size == 0:
-            yield Note(f"the log {path.name} is empty, so nothing can be told from it")
 
 
 def _because(ruling: Ruling, facts: Facts) -> tuple[str, ...]:

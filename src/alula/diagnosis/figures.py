@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from alula.diagnosis.attempts import Attempt
+from alula.diagnosis.cause import Cause, Certainty, Diagnosis, Note
 from alula.diagnosis.chains import Suspect, chains
-from alula.diagnosis.diagnose import Cause, Certainty, Diagnosis, Note
 from alula.diagnosis.facts import Facts, all_hold
 from alula.diagnosis.signatures import Ruling
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from alula.diagnosis.diagnose import Cause, Diagnosis, Note
+from alula.diagnosis.cause import Cause, Diagnosis, Note
 from alula.diagnosis.events import Event
 from alula.diagnosis.together import Together
 from alula.machine.privacy import Redactor, own_redactor

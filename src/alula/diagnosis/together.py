@@ -11,9 +11,10 @@ from packaging.version import Version
 
 from alula.diagnosis.attempts import Attempt, Plan, read_attempts, read_plan
 from alula.diagnosis.behind import Met, gates_met
+from alula.diagnosis.cause import Cause, Diagnosis
 from alula.diagnosis.chains import chains
 from alula.diagnosis.changes import Change, applied
-from alula.diagnosis.diagnose import Cause, Diagnosis, diagnose
+from alula.diagnosis.diagnose import diagnose
 from alula.diagnosis.facts import Facts, all_hold
 from alula.diagnosis.figures import explain_figure, feature_asked
 from alula.diagnosis.report import facts_of, gates_of, load_report

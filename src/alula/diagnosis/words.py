@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from alula.diagnosis.diagnose import Diagnosis
+from alula.diagnosis.cause import Diagnosis
 from alula.diagnosis.lines import split_prefix
 from alula.diagnosis.signatures import Kind
 
