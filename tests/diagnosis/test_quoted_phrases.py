@@ -97,3 +97,11 @@ def test_of_an_unknown_failure_the_compilers_line_is_quoted(tmp_path: Path) -> N
     assert found.cause is not None
     assert found.cause.event is not None
     assert found.cause.event.text.startswith("ptxas fatal")
+
+
+@pytest.mark.parametrize("end", ["Killed", "Aborted (core dumped)", "Segmentation fault"])
+def test_how_a_process_ends_does_not_hide_what_it_told(tmp_path: Path, end: str) -> None:
+    found = diagnose([write(tmp_path, failing(f"StrangeError: no idea\n{end}"))])
+    assert found.cause is not None
+    assert found.cause.event is not None
+    assert found.cause.event.text == "StrangeError: no idea"

@@ -26,9 +26,10 @@ _MOST_STARTS = 50
 _FRAME = re.compile(r'\s{0,40}File "(?P<file>[^"]{1,400})", line (?P<line>\d{1,7})')
 _ABOVE_ZERO = re.compile(r"throughput(?: \(token/s\))?: (?:[1-9]|0\.0?[1-9])")
 _NATIVE = re.compile(
-    r"(?:fatal|ptxas|nvcc|cicc) ?(?:error|fatal)?\s{0,4}:|core dumped|Segmentation fault"
-    r"|terminate called|Killed$|Assertion .{1,300} failed"
+    r"(?:fatal|ptxas|nvcc|cicc) ?(?:error|fatal)?\s{0,4}:|Assertion .{1,300} failed"
 )
+_ENDED = re.compile(r"core dumped|Segmentation fault|terminate called|Killed$")
+"""How a process ends, be it for an error that it told of before."""
 _RAISED = re.compile(
     r"(?:[A-Za-z_][\w.]{0,100})?(?:Error|Exception|Interrupt)(?:: |:?$)"  # Python
     r"|error: "  # alula, compilers, installers
@@ -217,6 +218,6 @@ def _strength(now: Reading) -> Strength:
         return Strength.NONE
     if _NATIVE.search(message):
         return Strength.NATIVE
-    if _RAISED.match(message):
+    if _RAISED.match(message) or _ENDED.search(message):
         return Strength.RAISED
     return Strength.LOGGED if now.level in _LOUD else Strength.NONE
