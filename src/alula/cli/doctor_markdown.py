@@ -11,24 +11,24 @@ def as_markdown(report: dict[str, Any]) -> str:
     """The same tables as the terminal shows."""
     parts = [
         f"## alula doctor {report['alula']}",
-        *[f"- {_cell(line)}" for line in summary(report)],
+        *[f"- {cell(line)}" for line in summary(report)],
     ]
     parts += [_block(block) for block in blocks(report)]
-    parts += [f"**{_cell(line)}**" for line in verdicts(report)]
+    parts += [f"**{cell(line)}**" for line in verdicts(report)]
     return "\n\n".join(parts)
 
 
 def _block(block: Block) -> str:
     lines = [_row(block.headers), _row(("---",) * len(block.headers))]
     lines += [_row(row) for row in block.rows]
-    return "\n".join([f"### {_cell(block.title)}", "", *lines])
+    return "\n".join([f"### {cell(block.title)}", "", *lines])
 
 
 def _row(cells: tuple[str, ...]) -> str:
-    return f"| {' | '.join(map(_cell, cells))} |"
+    return f"| {' | '.join(map(cell, cells))} |"
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """A text that stays in its cell and means nothing to Markdown or HTML."""
     text = printable(text)
     for mark in "\\`|*_<>[]":

@@ -18,7 +18,7 @@ import typer
 from typer.main import get_command
 
 from alula import __version__
-from alula.cli import bench, chat, demo, doctor, estimate, generate, train
+from alula.cli import bench, chat, demo, diagnose, doctor, estimate, generate, train
 from alula.cli.console import print_error, print_error_json, print_help_alone
 from alula.errors import AlulaError, MachineError, UsageError
 
@@ -47,6 +47,7 @@ app.command("chat")(chat.chat)
 app.add_typer(bench.app, name="bench")
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
+app.command("diagnose")(diagnose.diagnose)
 app.command("doctor")(doctor.doctor)
 app.command("estimate")(estimate.estimate)
 

@@ -24,7 +24,10 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(?:GPU|MIG)-[0-9a-fA-F]{8}-[0-9a-fA-F-]{10,}"), "<uuid>"),
     (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<uuid>"),
     (re.compile(r"(?<=://)[^/\s@]{1,256}@"), ""),
-    (re.compile(rf"(?i)(?<!\w)({_SECRET_NAME}\s*[=:]\s*)[\"']?[^\s\"',;]+"), r"\1<secret>"),
+    (
+        re.compile(rf"(?i)(?<!\w)({_SECRET_NAME}[\"']?\s*[=:]\s*)\[?[\"']?[^\s\"',;\]]+"),
+        r"\1<secret>",
+    ),
     (re.compile(rf"(?i)(--{_SECRET_NAME}\s+)[^\s\"',;]+"), r"\1<secret>"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.+/=~-]{8,}"), r"\1 <secret>"),
     (
