@@ -55,8 +55,11 @@ class Distribution:
     @cached_property
     def record(self) -> Mapping[str, str]:
         """The hash of each file it owns, by its path relative to `site`, "" where none is said."""
-        rows = csv.reader(read_text(self.info / "RECORD").splitlines())
-        return {row[0]: row[1] if len(row) > 1 else "" for row in rows if row}
+        lines = read_text(self.info / "RECORD").splitlines()
+        rows = (row for line in lines for row in _fields(line))
+        return {
+            row[0]: row[1] if len(row) > 1 else "" for row in rows if row and "\0" not in row[0]
+        }
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -68,12 +71,13 @@ class Distribution:
         """Folders in which its source lies: the site, or the checkout of an editable install."""
         try:
             origin = json.loads(read_text(self.info / "direct_url.json") or "{}")
-            url = origin["url"] if origin["dir_info"]["editable"] else ""
-        except (ValueError, KeyError, TypeError):
+            parts = urlsplit(str(origin["url"]) if origin["dir_info"]["editable"] else "")
+        except (ValueError, KeyError, TypeError, RecursionError):
             return (self.site,)
-        parts = urlsplit(url)
         folder = Path(unquote(parts.path))
-        return (folder, folder / "src") if parts.scheme == "file" else (self.site,)
+        if parts.scheme != "file" or "\0" in parts.path or folder == Path(folder.anchor):
+            return (self.site,)
+        return folder, folder / "src"
 
     @property
     def is_editable(self) -> bool:
@@ -119,6 +123,14 @@ class Environment:
         return path.relative_to(self.prefix).as_posix() if self.prefix in path.parents else file
 
 
+def _fields(line: str) -> list[list[str]]:
+    """The row of one line of a RECORD, read alone so that damage ends with its line."""
+    try:
+        return list(csv.reader([line]))
+    except csv.Error:
+        return []
+
+
 def own_environment() -> Environment:
     """The environment that alula itself runs in."""
     sites = [Path(entry) for entry in sys.path if entry and Path(entry).is_dir()]
@@ -158,7 +170,7 @@ def environment_at(prefix: Path) -> Environment:
 
 def _examine(prefix: Path, sites: Iterable[Path], python: str, notes: list[str]) -> Environment:
     found: dict[str, Distribution] = {}
-    unique = list(dict.fromkeys(site.resolve() for site in sites))
+    unique = list(dict.fromkeys(resolved(site) for site in sites))
     for distribution in (each for site in unique for each in _distributions(site, notes)):
         key = canonical(distribution.name)
         if key in found:
@@ -166,7 +178,7 @@ def _examine(prefix: Path, sites: Iterable[Path], python: str, notes: list[str])
                 f"{key} is installed twice: {found[key].version} and {distribution.version}"
             )
         found.setdefault(key, distribution)
-    return Environment(prefix.resolve(), tuple(unique), python, found, tuple(notes))
+    return Environment(resolved(prefix), tuple(unique), python, found, tuple(notes))
 
 
 def _distributions(site: Path, notes: list[str]) -> Iterator[Distribution]:
@@ -196,6 +208,14 @@ def _python_version(settings: Mapping[str, str], sites: Iterable[Path]) -> str:
     named = next((site.parent.name.removeprefix("python") for site in sites), "")
     candidates = (re.match(r"3\.\d+(\.\d+)?", text) for text in (stated, named))
     return next((found[0] for found in candidates if found), "")
+
+
+def resolved(path: Path) -> Path:
+    """Where a path leads; itself where its links go round in a circle."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        return path
 
 
 def read_text(path: Path) -> str:

@@ -7,6 +7,7 @@ have.
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-from alula.machine.environment import Distribution, Environment
+from alula.machine.environment import Distribution, Environment, resolved
 from alula.machine.library import Library, defined_symbols
 
 SHARED_LIBRARY = re.compile(r"\.so(\.\d+)*$")
@@ -26,6 +27,10 @@ _OF_THE_SYSTEM = re.compile(
     r"\.so"
 )
 """There on every system, or within the interpreter."""
+
+
+_MOST_OF_A_CHECKOUT = 200_000
+"""Files looked at: the checkout of vLLM with its builds has under 20,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,7 @@ def shared_libraries(distribution: Distribution) -> list[Path]:
     """The shared libraries of a package, each once however many links lead to it."""
     found: dict[Path, Path] = {}
     for path in _library_files(distribution):
-        found.setdefault(path.resolve(), path)
+        found.setdefault(resolved(path), path)
     return list(found.values())
 
 
@@ -137,8 +142,21 @@ def _library_files(distribution: Distribution) -> list[Path]:
     """Every name of every shared library of a package."""
     paths = [distribution.site / file for file in distribution.files if SHARED_LIBRARY.search(file)]
     if distribution.is_editable:
-        paths += sorted(distribution.roots[0].rglob("*.so"))
+        paths += _built_in(distribution.roots[0])
     return paths
+
+
+def _built_in(checkout: Path) -> list[Path]:
+    """Libraries below the checkout of an editable install, which may hold data without end."""
+    found: list[Path] = []
+    seen = 0
+    for folder, folders, files in os.walk(checkout):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [Path(folder, name) for name in sorted(files) if name.endswith(".so")]
+        seen += len(folders) + len(files)
+        if seen > _MOST_OF_A_CHECKOUT:
+            break
+    return found
 
 
 class SystemLibraries:

@@ -210,17 +210,26 @@ def _outcome(
 ) -> Outcome:
     answer = _answer(out)
     if answer is None:
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        return Outcome(name, Ending.FAILED, took, (f"no answer, {how}", *err), stuck=stuck)
+        return Outcome(
+            name, Ending.FAILED, took, (f"no answer, {_how_it_ended(code)}", *err), stuck=stuck
+        )
     findings = tuple(str(finding) for finding in answer["findings"])
     ending = Ending.FAILED if findings or code else Ending.PASSED
     return Outcome(name, ending, took, findings, answer["measured"], stuck)
 
 
+def _how_it_ended(code: int) -> str:
+    """An exit code as Python gives it; signals of real time have no names."""
+    if code >= 0:
+        return f"exit code {code}"
+    names = {int(each): each.name for each in signal.Signals}
+    return f"signal {names.get(-code, -code)}"
+
+
 def _answer(out: str) -> dict[str, Any] | None:
     """The last line that is an answer; packages print what they like before it."""
     for line in reversed(out.splitlines()):
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             value = json.loads(line)
             if (
                 isinstance(value, dict)

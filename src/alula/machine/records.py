@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -28,6 +28,10 @@ def from_json(kind: type[T], value: object, where: str = "report") -> T:
         raise ValueError(f"{where} is not an object")
     if not is_dataclass(kind):
         raise TypeError(f"{kind} is no dataclass")
+    for needed in fields(kind):
+        optional = needed.default is not MISSING or needed.default_factory is not MISSING
+        if not optional and needed.name not in value:
+            raise ValueError(f"{where}.{needed.name} is missing")
     hints = typing.get_type_hints(kind)
     return kind(
         **{

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from alula.machine.capability import Capability
-from alula.machine.environment import Environment
+from alula.machine.environment import Environment, resolved
 
 _RELEASE = re.compile(rb"Cuda compilation tools, release (\d+\.\d+), V(\d+\.\d+\.\d+)")
 _ARCHITECTURE = re.compile(rb"sm_(\d{2,3}[af]?)\0")
 _OLDEST = {13: 75, 12: 50}
 """Oldest architecture of each major version: ptxas goes on naming what it no longer compiles for.
 Source: release notes of CUDA 12.0 and 13.0."""
-_CALL = re.compile(rb"\A#!.*\n(?:#.*\n|\s*\n)*\s*exec\s+\"?(/[^\s\"]*/nvcc)\"?\s")
+_CALL = re.compile(rb"\A#!.*\n(?:#.*\n|[ \t\r]*\n)*[ \t]*exec\s+\"?(/[^\s\"]*/nvcc)\"?\s")
 _LONGEST_SCRIPT = 4096
 _LARGEST_TOOL = 256 << 20
 _PIECE = 8 << 20
@@ -69,8 +69,8 @@ def find_toolkits(
     found: dict[Path, Toolkit] = {}
     for home in homes:
         tool = home / "bin/ptxas"
-        if tool.is_file() and tool.resolve() not in found:
-            found[tool.resolve()] = replace(read_ptxas(tool), path=str(home))
+        if tool.is_file() and resolved(tool) not in found:
+            found[resolved(tool)] = replace(read_ptxas(tool), path=str(home))
     return tuple(found.values())
 
 
@@ -113,9 +113,9 @@ def jits(
     torch.utils.cpp_extension, flashinfer.jit.cpp_ext and deep_gemm look at CUDA_HOME, then
     CUDA_PATH, then for nvcc on PATH, then at /usr/local/cuda.
     """
-    by_path = {Path(toolkit.path).resolve(): toolkit for toolkit in toolkits}
+    by_path = {resolved(Path(toolkit.path)): toolkit for toolkit in toolkits}
     home, because = _cuda_home(environment, environ)
-    picked = None if home is None else by_path.get(home.resolve(), _toolkit_at(home))
+    picked = None if home is None else by_path.get(resolved(home), _toolkit_at(home))
     return (
         Jit("torch extensions", picked, because),
         Jit("FlashInfer", picked, because),
@@ -127,18 +127,21 @@ def jits(
 
 def _toolkit_at(home: Path) -> Toolkit:
     """The toolkit that an nvcc belongs to, which may be a link to another place."""
-    compiler = _called_by((home / "bin/nvcc").resolve())
+    compiler = _called_by(resolved(home / "bin/nvcc"))
     found = read_ptxas(compiler.with_name("ptxas"))
     return replace(found, path=str(home), version=found.version or read_ptxas(compiler).version)
 
 
 def _called_by(compiler: Path) -> Path:
     """The nvcc behind one that is a script of a single call, as packages of systems write them."""
-    if not compiler.is_file():
+    try:
+        if not compiler.is_file():
+            return compiler
+        with compiler.open("rb") as file:
+            found = _CALL.search(file.read(_LONGEST_SCRIPT))
+    except OSError:
         return compiler
-    with compiler.open("rb") as file:
-        found = _CALL.search(file.read(_LONGEST_SCRIPT))
-    return Path(os.fsdecode(found[1])).resolve() if found else compiler
+    return resolved(Path(os.fsdecode(found[1]))) if found else compiler
 
 
 def _cuda_home(environment: Environment, environ: Mapping[str, str]) -> tuple[Path | None, str]:

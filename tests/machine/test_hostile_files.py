@@ -1,0 +1,99 @@
+"""Files that no tool wrote so, or that somebody wrote to do harm: read, or left out, in short time."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from alula.machine.allow_lists import scan_source
+from alula.machine.environment import environment_at
+from alula.machine.facts import Machine
+from alula.machine.linkage import shared_libraries
+from alula.machine.records import from_json
+from alula.machine.software import read_software
+from alula.machine.toolkits import jits
+from environments import install, make_environment
+
+
+@pytest.mark.parametrize("line", ["bad\0name.so,,", f"{'x' * 200_000}.so,,", '"open,,'])
+def test_a_damaged_line_of_a_record_costs_that_line_alone(tmp_path: Path, line: str) -> None:
+    site = make_environment(tmp_path)
+    install(site, "torch", "2.9.1", {"torch/lib.so": "x"})
+    record = site / "torch-2.9.1.dist-info/RECORD"
+    record.write_text(f"{line}\n{record.read_text()}")
+    environment = environment_at(tmp_path)
+    assert "torch/lib.so" in environment.distributions["torch"].files
+    assert read_software(environment, {}).components[0].name == "torch"
+
+
+def test_links_in_a_circle_are_no_libraries_and_no_compilers(tmp_path: Path) -> None:
+    site = make_environment(tmp_path)
+    install(site, "torch", "2.9.1", {"torch/lib.so": "x"})
+    (site / "torch/lib.so").unlink()
+    (site / "torch/lib.so").symlink_to("lib.so")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/nvcc").symlink_to("nvcc")
+    (tmp_path / "round").symlink_to("round")
+    environment = environment_at(tmp_path)
+    assert read_software(environment, {}).component("torch") is not None
+    for home in ("", "round"):
+        found = jits(environment, (), {"CUDA_HOME": str(tmp_path / home)})
+        assert found[0].toolkit is not None
+        assert found[0].toolkit.version == ""
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "[" * 100_000,
+        json.dumps({"url": "file:///", "dir_info": {"editable": True}}),
+        json.dumps({"url": "file://[::1", "dir_info": {"editable": True}}),
+        json.dumps({"url": 5, "dir_info": {"editable": True}}),
+        json.dumps({"url": "file:///a\0b", "dir_info": {"editable": True}}),
+    ],
+)
+def test_an_origin_that_is_none_leaves_the_package_where_it_is(tmp_path: Path, origin: str) -> None:
+    site = make_environment(tmp_path)
+    install(site, "torch", "2.9.1")
+    (site / "torch-2.9.1.dist-info/direct_url.json").write_text(origin)
+    assert not environment_at(tmp_path).distributions["torch"].is_editable
+
+
+def test_a_checkout_is_searched_without_its_hidden_folders(tmp_path: Path) -> None:
+    site = make_environment(tmp_path / "env")
+    checkout = tmp_path / "checkout"
+    for name in ("build/kernels.so", ".git/objects.so"):
+        (checkout / name).parent.mkdir(parents=True)
+        (checkout / name).write_text("x")
+    install(site, "mine", "1.0", editable=checkout)
+    found = shared_libraries(environment_at(tmp_path / "env").distributions["mine"])
+    assert found == [checkout / "build/kernels.so"]
+
+
+def test_a_script_of_empty_lines_does_not_hold_the_doctor_up(tmp_path: Path) -> None:
+    make_environment(tmp_path).joinpath("x.dist-info").mkdir()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/nvcc").write_text("#!/bin/sh\n" + "\n" * 4000 + "true")
+    start = time.process_time()
+    jits(environment_at(tmp_path), (), {})
+    assert time.process_time() - start < 1
+
+
+def test_source_full_of_digits_does_not_hold_the_scan_up() -> None:
+    start = time.process_time()
+    assert scan_source("p", b"x = '" + b"c0cc5e" * 200_000 + b"'\n", "f.py") == []
+    assert time.process_time() - start < 3
+
+
+def test_lists_before_an_expression_that_is_too_deep_are_found() -> None:
+    deep = "+".join(["1"] * 900)
+    source = f"ok = major in [9, 10]\nx = {deep}\n".encode()
+    assert [each.majors for each in scan_source("p", source, "f.py")] == [(9, 10)]
+
+
+def test_a_record_without_a_field_it_must_have_names_the_field() -> None:
+    with pytest.raises(ValueError, match=r"machine\.gpus\[0\]\.index is missing"):
+        from_json(Machine, {"gpus": [{}]}, "machine")
