@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import struct
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from alula.machine import observe as observing
 from alula.machine.facts import Machine, Pcie
 from alula.machine.nvml import Nvml
 from alula.machine.observe import machine_of
@@ -81,6 +84,40 @@ def test_nvlinks_are_counted_and_switches_seen(tmp_path: Path) -> None:
     machine = seen(tmp_path, nvlinks=18)
     assert machine.links[0].distance == "NV18"
     assert (machine.interconnect, machine.nvswitch) == ("nvlink", True)
+
+
+def test_links_of_hidden_gpus_do_not_count(tmp_path: Path) -> None:
+    fake = fake_nvml(((9, 0), (9, 0)), 0)
+    fake.nvmlDeviceGetCount = lambda: 3
+    fake.nvmlDeviceGetCudaComputeCapability = lambda _: (9, 0)
+    fake.nvmlDeviceGetName = lambda _: "H100 NVL"
+    fake.nvmlDeviceGetUUID = str
+    fake.nvmlDeviceGetP2PStatus = lambda one, other, _: 0 if one + other == 1 else 5
+    for chosen, joined in (("0,1", "nvlink"), ("0,1,2", "pcie"), ("1,2", "pcie")):
+        environ = {"CUDA_VISIBLE_DEVICES": chosen}
+        machine = machine_of(Nvml(fake), "", SystemFiles(tmp_path), environ)
+        assert machine.interconnect == joined
+
+
+def test_a_library_that_does_not_answer_is_waited_for_no_longer_than_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(observing, "open_nvml", lambda: (None, str(released.wait(30))))
+    start = time.monotonic()
+    machine = observing.observe(0.2, SystemFiles(tmp_path))
+    released.set()
+    assert time.monotonic() - start < 5
+    assert "NVML did not answer within 0.2 s" in machine.notes[0]
+
+
+def test_a_library_that_breaks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise AttributeError("nvmlInit")
+
+    monkeypatch.setattr(observing, "open_nvml", broken)
+    machine = observing.observe(5, SystemFiles(tmp_path))
+    assert "AttributeError: nvmlInit" in machine.notes[0]
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,28 @@ SECRETS = [
     "02:42:ac:11:00:02",
     "grace@example.org",
     "Serial Number: 1652324099999",
+    "S/N: 1652324099999",
+    "/home//grace/x and /home/ada//y",
+    "c:\\users\\grace\\x",
+    "C:\\\\Users\\\\Grace",
+    "C:/Users/Grace/x",
+    "file:%2Fhome%2Fgrace%2Fx",
+    "ADA on Ada-Box",
+    "02-42-ac-11-00-02 and 0242.ac11.0002",
+    "::ffff:10.1.2.3",
+    "PGPASSWORD=s3cr3tvalue",
+    '{"token": "s3cr3tvalue"}',
+    "{'api_key': 's3cr3tvalue'}",
+    "token='my s3cr3tvalue'",
+    "https://example.org/x?X-Amz-Signature=s3cr3tvalue&y=1",
+    "machine-id 5c4e1b7a1f0e9d7baaaa0123456789ab",
+    "AIzaSyabcdefghijklmnopqrstuv",
+    "hf_abcdefghijklmnop",
 ]
 _LEAKS = [
     *("ada", "grace", "Grace", "5c4e1b7a", "s3cr3tvalue", "abcdefghijklmnop", "10.1.2.3"),
     *("192.168.17.4", "fe80::", "02:42:ac", "1652324099999"),
+    *("02-42-ac", "0242.ac11", "ADA", "Ada"),
 ]
 
 

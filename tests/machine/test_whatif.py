@@ -33,9 +33,18 @@ def test_a_machine_by_name() -> None:
     assert machine.assumed == ("8x-rtx-pro-6000",)
 
 
-def test_machines_of_nvlink_have_switches() -> None:
-    machine = asked(machine="8x-h200")
-    assert (machine.interconnect, machine.nvswitch) == ("nvlink", True)
+@pytest.mark.parametrize(
+    ("name", "switch"), [("8x-h200", True), ("4x-h200", None), ("8x-v100", None), ("1x-h200", None)]
+)
+def test_boards_of_eight_have_switches_since_the_a100(name: str, switch: bool | None) -> None:
+    machine = asked(machine=name)
+    assert machine.interconnect == ("" if name.startswith("1x") else "nvlink")
+    assert machine.nvswitch is switch
+
+
+def test_bridges_of_nvlink_are_no_switches() -> None:
+    machine = asked(machine="8x-rtx-pro-6000", gpus=["8.6x2"], links="nvlink")
+    assert (machine.interconnect, machine.nvswitch) == ("nvlink", None)
 
 
 def test_each_option_overrides_its_own_piece() -> None:

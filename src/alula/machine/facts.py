@@ -114,7 +114,7 @@ class Machine:
     driver: Driver = Driver()
     platform: Platform = Platform()
     interconnect: str = ""
-    """"nvlink" where every pair of GPUs has one, "pcie" where not, "" for one GPU or unknown."""
+    """"nvlink" where every pair of visible GPUs has one, "pcie" where not, "" for one GPU or unknown."""
     nvswitch: bool | None = None
     """Whether switches join the NVLinks; multicast needs them. None where it is not known."""
     assumed: tuple[str, ...] = ()
@@ -125,6 +125,11 @@ class Machine:
         """The compute capabilities of the visible GPUs, each once."""
         found = {gpu.cc() for gpu in self.gpus if gpu.visible}
         return tuple(sorted(capability for capability in found if capability is not None))
+
+    def visible_links(self) -> tuple[Link, ...]:
+        """The links between the GPUs that CUDA would use."""
+        shown = {gpu.index for gpu in self.gpus if gpu.visible}
+        return tuple(link for link in self.links if {link.first, link.second} <= shown)
 
     def visible(self) -> tuple[Gpu, ...]:
         """The GPUs that CUDA would use."""

@@ -22,6 +22,7 @@ from alula.machine.records import from_json
 
 _MOST_GPUS = 1024
 _LARGEST_REPORT = 64 << 20
+_BOARD = 8
 _GB = 10**9
 _GIB = 2**30
 
@@ -33,6 +34,8 @@ class _Model(NamedTuple):
     power_watts: float
     links: str
     """How several of them are joined where they are sold as one machine."""
+    switched: bool = False
+    """Whether boards of eight have NVSwitch; boards of four are joined without."""
 
 
 _MODELS = {
@@ -45,11 +48,11 @@ _MODELS = {
     "gb10": _Model("NVIDIA GB10", "12.1", 128 * _GB, 140, "pcie"),
     "l40s": _Model("NVIDIA L40S", "8.9", 48 * _GB, 350, "pcie"),
     "v100": _Model("Tesla V100-SXM2-32GB", "7.0", 32 * _GIB, 300, "nvlink"),
-    "a100": _Model("NVIDIA A100-SXM4-80GB", "8.0", 80 * _GIB, 400, "nvlink"),
-    "h100": _Model("NVIDIA H100 80GB HBM3", "9.0", 80 * _GB, 700, "nvlink"),
-    "h200": _Model("NVIDIA H200", "9.0", 141 * _GB, 700, "nvlink"),
-    "b200": _Model("NVIDIA B200", "10.0", 180 * _GB, 1000, "nvlink"),
-    "b300": _Model("NVIDIA B300", "10.3", 288 * _GB, 1400, "nvlink"),
+    "a100": _Model("NVIDIA A100-SXM4-80GB", "8.0", 80 * _GIB, 400, "nvlink", switched=True),
+    "h100": _Model("NVIDIA H100 80GB HBM3", "9.0", 80 * _GB, 700, "nvlink", switched=True),
+    "h200": _Model("NVIDIA H200", "9.0", 141 * _GB, 700, "nvlink", switched=True),
+    "b200": _Model("NVIDIA B200", "10.0", 180 * _GB, 1000, "nvlink", switched=True),
+    "b300": _Model("NVIDIA B300", "10.3", 288 * _GB, 1400, "nvlink", switched=True),
 }
 """Names, memory and power as NVIDIA's data sheets state them."""
 
@@ -114,7 +117,8 @@ def _preset(count: int, model: str, text: str) -> Machine:
         for n in range(count)
     )
     machine = Machine(gpus=gpus, platform=Platform(system="Linux"), assumed=(text,))
-    return _joined(machine, known.links)
+    joined = _joined(machine, known.links)
+    return replace(joined, nvswitch=True) if known.switched and count >= _BOARD else joined
 
 
 def _saved(path: Path) -> Machine:
@@ -189,7 +193,7 @@ def _with_links(machine: Machine, links: str) -> Machine:
 
 
 def _joined(machine: Machine, links: str) -> Machine:
-    """All GPUs joined in one way: over switches by NVLink, or not at all by it."""
+    """All GPUs joined in one way: by NVLink, of which it is not said whether it has switches."""
     distance = "NV" if links == "nvlink" else ""
     pairs = combinations([gpu.index for gpu in machine.gpus], 2)
     several = len(machine.gpus) > 1
@@ -197,5 +201,5 @@ def _joined(machine: Machine, links: str) -> Machine:
         machine,
         links=tuple(Link(first, second, distance) for first, second in pairs),
         interconnect=links if several else "",
-        nvswitch=(links == "nvlink") if several else None,
+        nvswitch=False if several and links == "pcie" else machine.nvswitch or None,
     )
