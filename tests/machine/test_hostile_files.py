@@ -1,4 +1,4 @@
-"""Files that no tool wrote so, or that somebody wrote to do harm: read, or left out, in short time."""
+"""Files that no tool wrote, or that somebody wrote to do harm: read or left out, and soon."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def fake_nvml(capabilities: tuple[tuple[int, int], ...], nvlinks: int) -> Simple
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetName=lambda gpu: f"GPU of {capabilities[gpu]}".encode(),
         nvmlDeviceGetCudaComputeCapability=lambda gpu: capabilities[gpu],
-        nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=96 << 30),
+        nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=96 << 30, used=3 << 30),
         nvmlDeviceGetUUID=lambda gpu: _UUIDS[gpu],
         nvmlDeviceGetPciInfo=lambda gpu: SimpleNamespace(busId=f"00000000:{gpu + 1:02X}:00.0"),
         nvmlDeviceGetPowerManagementLimit=refuse,
@@ -74,6 +74,7 @@ def test_gpus_driver_and_links_over_pcie(tmp_path: Path) -> None:
     assert [gpu.capability for gpu in machine.gpus] == ["12.0", "12.0"]
     assert machine.gpus[0].name == "GPU of (12, 0)"
     assert machine.gpus[0].power_watts == 0
+    assert machine.gpus[0].memory_used_bytes == 3 << 30
     assert (machine.driver.version, machine.driver.cuda) == ("590.48.01", "13.1")
     (link,) = machine.links
     assert (link.distance, link.read, link.atomics) == ("PHB", "ok", "chipset")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from alula.diagnosis.component_gates import component_gates
 from alula.diagnosis.features import chain, check_feature
+from alula.diagnosis.probe_gates import import_gates, settled
 from alula.errors import UsageError
 from alula.machine.environment import environment_at, own_environment
 from alula.machine.kernels import find_empty_kernels
@@ -71,7 +72,12 @@ def examine(
     for name in names:
         probing(name)
         outcomes += run_probes([name], python, len(machine.visible()), environ)
-    return replace(report, probes=tuple(outcomes))
+    return replace(
+        report,
+        gates=(*report.gates, *import_gates(outcomes)),
+        features={name: settled(gates, outcomes) for name, gates in report.features.items()},
+        probes=tuple(outcomes),
+    )
 
 
 def _check_here(what_if: WhatIf) -> None:

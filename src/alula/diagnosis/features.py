@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from alula.diagnosis.component_gates import device_code_gates
-from alula.diagnosis.scene import CLOSED, OPEN, Scene
+from alula.diagnosis.scene import CLOSED, OPEN, UNKNOWN, Scene
 from alula.diagnosis.shared_gates import (
     empty_kernel,
     is_12,
@@ -20,10 +20,19 @@ from alula.diagnosis.shared_gates import (
     peer_access,
 )
 from alula.errors import UsageError
+from alula.machine.capability import Loading
 from alula.machine.facts import Machine
 from alula.machine.gate import Gate, Layer
 from alula.machine.linkage import Missing
 from alula.machine.software import Software
+
+_MODULES = {
+    "torch": "torch",
+    "sgl-kernel": "sgl_kernel",
+    "sglang-kernel": "sgl_kernel",
+    "vllm": "vllm",
+}
+"""The packages whose libraries an engine needs, and what each is imported as."""
 
 
 def chain(feature: str, machine: Machine, software: Software) -> tuple[Gate, ...]:
@@ -155,7 +164,7 @@ def _pcie_allreduce(scene: Scene) -> Iterator[Gate]:
 
 def _eagle3(scene: Scene) -> Iterator[Gate]:
     yield is_installed(scene, "sglang", "vllm")
-    for name in ("torch", "sgl-kernel", "sglang-kernel", "vllm"):
+    for name in _MODULES:
         component = scene.software.component(name)
         if component is None:
             continue
@@ -167,6 +176,7 @@ def _eagle3(scene: Scene) -> Iterator[Gate]:
             f"{len(lacking)} of its libraries do not" if lacking else "they do",
             CLOSED if lacking else OPEN,
             _lacked(lacking[0]) if lacking else f"symbols of {name}",
+            probe=f"import {_MODULES[name]}",
         )
         if scene.gpu is not None:
             yield from _images(scene, name)
@@ -203,13 +213,18 @@ def _images(scene: Scene, name: str) -> Iterator[Gate]:
             gate.opened_in,
         )
     if held and not closed:
+        isa = scene.machine.driver.isa()
+        unsure = [lib for lib in held if lib.loading(scene.gpu, isa) is Loading.PTX_UNKNOWN]
         yield scene.gate(
             name,
             Layer.DEVICE_CODE,
             f"images for {scene.gpu}",
-            f"in each of {len(held)} libraries",
-            OPEN,
-            f"image: {held[0].path}",
+            f"{len(unsure)} of {len(held)} libraries have PTX alone, and the driver is not known"
+            if unsure
+            else f"in each of {len(held)} libraries",
+            UNKNOWN if unsure else OPEN,
+            f"image: {(unsure or held)[0].path}",
+            probe=f"kernel {_MODULES[name]} on {scene.gpu}",
         )
 
 
@@ -227,6 +242,7 @@ def _triton(scene: Scene) -> Iterator[Gate]:
         scene.whether(jit.toolkit.knows(scene.gpu, suffix)),
         f"image: {jit.toolkit.path}",
         "triton 3.6, or TRITON_PTXAS_PATH set to a newer one",
+        probe=f"kernel triton on {scene.gpu}",
     )
 
 

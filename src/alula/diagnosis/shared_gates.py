@@ -107,6 +107,7 @@ def peer_access(scene: Scene) -> Gate:
         observed,
         scene.whether(holds),
         "NVML P2P status" if status else "alula doctor --probe p2p on that machine",
+        probe="p2p",
     )
 
 

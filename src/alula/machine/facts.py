@@ -29,6 +29,7 @@ class Gpu:
     name: str = ""
     capability: str = ""
     memory_bytes: int = 0
+    memory_used_bytes: int = 0
     bar1_bytes: int = 0
     """As large as the memory where resizable BAR is on."""
     power_watts: float = 0.0
@@ -114,7 +115,8 @@ class Machine:
     driver: Driver = Driver()
     platform: Platform = Platform()
     interconnect: str = ""
-    """"nvlink" where every pair of visible GPUs has one, "pcie" where not, "" for one GPU or unknown."""
+    """Of the visible GPUs: "nvlink" where every pair has one, "pcie" where not; "" for one GPU or
+    where it is not known."""
     nvswitch: bool | None = None
     """Whether switches join the NVLinks; multicast needs them. None where it is not known."""
     assumed: tuple[str, ...] = ()

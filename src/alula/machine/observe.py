@@ -12,7 +12,6 @@ from alula.machine.facts import Driver, Gpu, Link, Machine
 from alula.machine.nvml import Nvml, close_nvml, open_nvml
 from alula.machine.platform_facts import SystemFiles, driver_of_kernel, pcie_of, read_platform
 
-
 _SECONDS = 30.0
 """NVML answers in a second; on eight GPUs without persistence it wakes each of them, in ten."""
 
@@ -34,7 +33,7 @@ def observe(seconds: float = _SECONDS, files: SystemFiles | None = None) -> Mach
 
 
 def _ask(files: SystemFiles) -> Machine | str:
-    """The machine, or why NVML could not be asked: whatever it raises must reach the one waiting."""
+    """The machine, or why NVML could not be asked: whatever it raises, somebody waits for it."""
     try:
         nvml, reason = open_nvml()
         try:

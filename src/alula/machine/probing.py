@@ -8,7 +8,9 @@ a child that cannot be ended is named.
 from __future__ import annotations
 
 import json
+import math
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -33,9 +35,15 @@ NAMES = ("import", "kernel", "p2p", "collective")
 SECONDS = {"import": 180.0, "kernel": 180.0, "p2p": 120.0, "collective": 240.0}
 MEMORY = 32 << 30
 """Bytes of host memory that a probe and its children may hold together."""
+_IDLE_MEMORY = 2 << 30
+"""Bytes that the driver itself may hold of a GPU on which nobody computes."""
 _POLL = 0.1
 _GRACE = 5.0
 _MOST_OUTPUT = 64 << 10
+_MOST_WRITTEN = 256 << 20
+"""Bytes that a probe may print before it counts as gone wild."""
+_MARK = "ALULA_PROBE"
+"""The variable by which descendants are known that have left their family and session."""
 
 
 class Ending(StrEnum):
@@ -57,6 +65,8 @@ class Outcome:
     seconds: float = 0.0
     findings: tuple[str, ...] = ()
     measured: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)
+    """What was tried, and what is wrong with it, "" for nothing."""
     stuck: tuple[int, ...] = ()
     """Processes that could not be ended."""
 
@@ -75,7 +85,11 @@ def check_names(names: Sequence[str]) -> tuple[str, ...]:
 
 def check_idle(machine: Machine, force: bool) -> None:
     """UsageError where somebody computes on a GPU that the probes would use."""
-    busy = [str(gpu.index) for gpu in machine.visible() if gpu.processes]
+    # A container hides the processes of others, but not the memory that they hold.
+    idle = _IDLE_MEMORY if machine.platform.container else math.inf
+    busy = [
+        str(gpu.index) for gpu in machine.visible() if gpu.processes or gpu.memory_used_bytes > idle
+    ]
     if busy and not force:
         raise UsageError(
             f"GPU {', '.join(busy)} is in use",
@@ -126,6 +140,7 @@ def run_script(
 ) -> Outcome:
     """Run one probe within its limits and read what it printed."""
     start = time.monotonic()
+    mark = secrets.token_hex(8)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
             child = subprocess.Popen(
@@ -133,12 +148,12 @@ def run_script(
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                env=environ,
+                env={**(os.environ if environ is None else environ), _MARK: mark},
                 start_new_session=True,
             )
         except OSError as error:
             return Outcome(name, Ending.FAILED, findings=(f"{command[0]}: {error.strerror}",))
-        ending, stuck = _watch(child, start + seconds, memory)
+        ending, stuck = _watch(child, start + seconds, memory, mark, (out, err))
         took = round(time.monotonic() - start, 2)
         if ending is not None:
             found = (f"ended after {took} s", *_last_lines(err))
@@ -147,7 +162,11 @@ def run_script(
 
 
 def _watch(
-    child: subprocess.Popen[bytes], deadline: float, memory: int
+    child: subprocess.Popen[bytes],
+    deadline: float,
+    memory: int,
+    mark: str,
+    written: Sequence[IO[bytes]],
 ) -> tuple[Ending | None, tuple[int, ...]]:
     """Wait for a child, and end what it leaves; None where it ended by itself."""
     family: dict[int, psutil.Process] = {}
@@ -157,13 +176,28 @@ def _watch(
             held = _memory_of(child.pid, family)
             if time.monotonic() > deadline:
                 ending = Ending.HUNG
-            elif held > memory:
+            elif held > memory or _size(written) > _MOST_WRITTEN:
                 ending = Ending.TOO_LARGE
             else:
                 time.sleep(_POLL)
     finally:
+        family.update(_marked(mark))
         stuck = _end(child, family)
     return ending, stuck
+
+
+def _size(files: Sequence[IO[bytes]]) -> int:
+    return sum(os.fstat(file.fileno()).st_size for file in files)
+
+
+def _marked(mark: str) -> dict[int, psutil.Process]:
+    """Processes that a probe has started, whoever they now belong to."""
+    found = {}
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if process.environ().get(_MARK) == mark:
+                found[process.pid] = process
+    return found
 
 
 def _memory_of(pid: int, family: dict[int, psutil.Process]) -> int:
@@ -181,12 +215,12 @@ def _memory_of(pid: int, family: dict[int, psutil.Process]) -> int:
 def _end(child: subprocess.Popen[bytes], family: dict[int, psutil.Process]) -> tuple[int, ...]:
     """End a child's session and every descendant seen; the ids of those that will not go."""
     if child.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGTERM)
+        child.terminate()
         with suppress(subprocess.TimeoutExpired):
             child.wait(_GRACE)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
+    if hasattr(os, "killpg"):  # Windows has no sessions
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
     for process in family.values():
         with suppress(psutil.Error):
             process.kill()
@@ -215,7 +249,9 @@ def _outcome(
         )
     findings = tuple(str(finding) for finding in answer["findings"])
     ending = Ending.FAILED if findings or code else Ending.PASSED
-    return Outcome(name, ending, took, findings, answer["measured"], stuck)
+    parts = answer.get("parts")
+    tried = {str(k): str(v) for k, v in parts.items()} if isinstance(parts, dict) else {}
+    return Outcome(name, ending, took, findings, answer["measured"], tried, stuck)
 
 
 def _how_it_ended(code: int) -> str:
