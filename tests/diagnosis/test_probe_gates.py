@@ -12,7 +12,7 @@ from alula.diagnosis.probe_gates import import_gates, settled
 from alula.machine.environment import environment_at
 from alula.machine.facts import Link
 from alula.machine.gate import Gate, GateVerdict, Layer
-from alula.machine.probing import Ending, Outcome
+from alula.machine.probe_child import Ending, Outcome
 from alula.machine.software import read_software
 from alula.machine.whatif import named
 from elf_files import write_container, write_image, write_library

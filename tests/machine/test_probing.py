@@ -12,18 +12,10 @@ import psutil
 import pytest
 
 from alula.errors import UsageError
-from alula.machine import probing
+from alula.machine import probe_child
 from alula.machine.facts import Gpu, Machine, Platform
-from alula.machine.probing import (
-    NAMES,
-    Ending,
-    Outcome,
-    check_idle,
-    check_names,
-    python_of,
-    run_probes,
-    run_script,
-)
+from alula.machine.probe_child import Ending, Outcome, run_script
+from alula.machine.probing import NAMES, check_idle, check_names, python_of, run_probes
 
 
 def probe(folder: Path, source: str, seconds: float = 20.0, memory: int = 1 << 30) -> Outcome:
@@ -156,7 +148,7 @@ os._exit(0)
 def test_a_probe_that_prints_without_end_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probing, "_MOST_WRITTEN", 1 << 20)
+    monkeypatch.setattr(probe_child, "_MOST_WRITTEN", 1 << 20)
     outcome = probe(tmp_path, "while True: print('garbage' * 100)")
     assert outcome.ending is Ending.TOO_LARGE
 

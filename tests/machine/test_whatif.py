@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,13 @@ def test_a_saved_report_is_the_machine_it_was(tmp_path: Path) -> None:
         '{"machine": {"gpus": 3}}',
         '{"machine": {"gpus": [{"index": 0, "capability": "sm_120"}]}}',
         '{"machine": {"gpus": [{"index": "0"}]}}',
-        '{"machine": {"driver": {"version": "new"}}}',
+        '{"machine": {"gpus": [{}]}}',
+        '{"machine": {"gpus": [{"index": 0}, {"index": 0}]}}',
+        '{"machine": {"gpus": [{"index": 0}], "links": [{"first": 0, "second": 7}]}}',
+        '{"machine": {"gpus": [{"index": 0, "power_watts": NaN}]}}',
+        '{"machine": {"gpus": [{"index": 0, "memory_bytes": 1' + "0" * 400 + "}]}}",
+        '{"machine": {"interconnect": "wireless"}}',
+        '{"machine": {"driver": {"cuda": "x.y"}}}',
         '{"machine": {"driver": {"cuda": "13"}, "nvswitch": "yes"}}',
         '{"machine": ' + "[" * 100_000,
     ],
@@ -97,6 +104,16 @@ def test_a_report_that_is_none(tmp_path: Path, report: str) -> None:
         named(str(tmp_path / "report.json"))
 
 
+def test_a_report_comes_back_as_the_machine_that_it_was(tmp_path: Path) -> None:
+    machine = asked(machine="8x-h200", driver="590.48.01")
+    odd = replace(machine, driver=Driver("vGPU 18.1"))
+    for saved in (machine, odd, Machine()):
+        (tmp_path / "report.json").write_text(json.dumps({"machine": to_json(saved)}))
+        read = named(str(tmp_path / "report.json"))
+        assert replace(read, assumed=saved.assumed) == saved
+    assert odd.driver.isa() is None
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -105,6 +122,7 @@ def test_a_report_that_is_none(tmp_path: Path, report: str) -> None:
         {"machine": "9999x-h200"},
         {"machine": "nowhere.json"},
         {"machine": ""},
+        {"machine": "a" * 5000},
         {"driver": ""},
         {"links": ""},
         {"gpus": ["120"]},

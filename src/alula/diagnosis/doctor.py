@@ -13,7 +13,8 @@ from alula.errors import UsageError
 from alula.machine.environment import environment_at, own_environment
 from alula.machine.kernels import find_empty_kernels
 from alula.machine.observe import observe
-from alula.machine.probing import Outcome, check_idle, check_names, python_of, run_probes
+from alula.machine.probe_child import Outcome
+from alula.machine.probing import check_idle, check_names, python_of, run_probes
 from alula.machine.report import Report
 from alula.machine.software import read_software
 from alula.machine.whatif import WhatIf, resolve

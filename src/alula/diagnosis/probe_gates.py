@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from alula.machine.gate import Gate, GateVerdict, Layer
-from alula.machine.probing import Ending, Outcome
+from alula.machine.probe_child import Ending, Outcome
 
 
 def settled(gates: Iterable[Gate], outcomes: Sequence[Outcome]) -> tuple[Gate, ...]:

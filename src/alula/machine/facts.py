@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
+from alula.errors import UsageError
 from alula.machine.capability import Capability, Isa
 from alula.machine.driver_versions import cuda_of_driver, parse_driver, ptx_isa_of_cuda
 
@@ -83,7 +85,9 @@ class Driver:
         if self.cuda:
             major, _, minor = self.cuda.partition(".")
             return int(major), int(minor or 0)
-        return cuda_of_driver(parse_driver(self.version)) if self.version else None
+        with suppress(UsageError):  # vendors of boards and clouds have schemes of their own
+            return cuda_of_driver(parse_driver(self.version))
+        return None
 
     def isa(self) -> Isa | None:
         """The newest PTX that it compiles."""

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_LARGEST = 1 << 63
 
 
 def to_json(facts: Any) -> Any:
@@ -68,4 +69,6 @@ def _plain(kind: Any, value: object, where: str) -> object:
         return float(value)
     if type(value) is not kind:
         raise ValueError(f"{where} is {value!r}, not of type {kind.__name__}")
+    if isinstance(value, int) and abs(value) >= _LARGEST:
+        raise ValueError(f"{where} is larger than any such number")
     return value

@@ -95,13 +95,20 @@ def named(text: str) -> Machine:
     """A machine by the name of a model, "8x-rtx-pro-6000", or from a saved report."""
     if found := _PRESET.fullmatch(text):
         return _preset(int(found[1]), found[2], text)
-    if not Path(text).is_file():
+    if not _is_file(text):
         raise UsageError(
             f"--machine {text!r} is not known",
             "it is neither a file nor a count and a model, as in 8x-rtx-pro-6000",
             f"name a report saved by alula doctor --json, or a model: {', '.join(_MODELS)}",
         )
     return _saved(Path(text))
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long, say
+        return False
 
 
 def _preset(count: int, model: str, text: str) -> Machine:
@@ -126,7 +133,7 @@ def _saved(path: Path) -> Machine:
     try:
         if path.stat().st_size > _LARGEST_REPORT:
             raise ValueError(f"it is larger than {_LARGEST_REPORT >> 20} MiB")
-        report = json.loads(path.read_text(encoding="utf-8"))
+        report = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
         machine = report["machine"] if isinstance(report, dict) else None
         return replace(
             _checked(from_json(Machine, machine, "machine")), assumed=(f"report {path.name}",)
@@ -139,10 +146,21 @@ def _saved(path: Path) -> Machine:
         ) from error
 
 
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
 def _checked(machine: Machine) -> Machine:
-    """A machine whose texts are what they should be; UsageError and ValueError otherwise."""
+    """A machine whose facts fit each other; ValueError otherwise."""
     if len(machine.gpus) > _MOST_GPUS:
         raise ValueError(f"it has more than {_MOST_GPUS} GPUs")
+    numbers = {gpu.index for gpu in machine.gpus}
+    if len(numbers) < len(machine.gpus):
+        raise ValueError("two of its GPUs have one index")
+    if any(not {link.first, link.second} <= numbers for link in machine.links):
+        raise ValueError("one of its links leads to a GPU that it has not")
+    if machine.interconnect not in ("", "pcie", "nvlink"):
+        raise ValueError(f"machine.interconnect is {machine.interconnect!r}")
     try:
         machine.capabilities()
         machine.driver.isa()
