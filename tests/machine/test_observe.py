@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import struct
 import threading
 import time
@@ -195,9 +196,19 @@ def test_containers_say_what_is_the_hosts(
     tmp_path: Path, path: str, content: str, container: str
 ) -> None:
     put(tmp_path, path, content)
-    platform = seen(tmp_path).platform
-    assert platform.container == container
-    assert bool(platform.hidden[:-1]) == bool(container)
+    found = seen(tmp_path).platform
+    assert found.container == container
+    assert bool(found.hidden[:-1]) == bool(container)
+
+
+@pytest.mark.parametrize(("system", "count"), [("Linux", 0), ("Windows", 1), ("Darwin", 1)])
+def test_other_systems_say_what_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str, count: int
+) -> None:
+    monkeypatch.setattr(platform, "system", lambda: system)
+    found = machine_of(None, "NVML: none", SystemFiles(tmp_path), {}).platform
+    assert found.system == system
+    assert sum("on Linux alone" in text for text in found.hidden) == count
 
 
 def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:

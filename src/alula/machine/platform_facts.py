@@ -24,6 +24,11 @@ _HIDDEN_BY_WSL = (
 )
 
 
+_NOT_OF_LINUX = (
+    "PCIe links, topology and what is inside .dll, .pyd and .dylib files: read on Linux alone",
+)
+
+
 class SystemFiles:
     """The files under /proc and /sys, or a copy of them elsewhere for tests."""
 
@@ -47,8 +52,10 @@ def read_platform(files: SystemFiles, gpus: tuple[Gpu, ...]) -> Platform:
     container = _container(files)
     acs, unread = _acs(files, gpus)
     hidden = _HIDDEN_BY_WSL if container == "wsl2" else _OF_THE_HOST if container else ()
+    system = platform.system()
+    hidden += () if system == "Linux" else _NOT_OF_LINUX
     return Platform(
-        system=platform.system(),
+        system=system,
         kernel=platform.release(),
         libc=" ".join(platform.libc_ver()).strip(),
         container=container,

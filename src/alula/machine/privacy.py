@@ -19,7 +19,7 @@ _SLASH = r"(?:/|\\|%2F|%5C){1,4}"
 _HOME = re.compile(rf"(?i)(?:\b[a-z](?::|%3A))?{_SLASH}(?:home|users){_SLASH}[^/\\\s\"':;,%]+")
 _SECRET_NAME = (
     r"(?:[A-Za-z0-9_.-]{0,60}[_-])?"
-    r"(?:token|secret|(?:[A-Za-z]{0,8})(?:password|passwd)|pwd|passphrase"
+    r"(?:token|secret|(?:pg|my|db)?pass(?:word|wd|phrase)|pwd"
     r"|(?:api|access|secret|private|auth)[_-]?key|signature|credentials?)"
 )
 _VALUE = r"(?:\"[^\"]{0,400}\"|'[^']{0,400}'|[\"']?[^\s\"',;&]+)"
