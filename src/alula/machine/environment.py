@@ -102,6 +102,10 @@ class Environment:
         found = (self.distributions.get(canonical(name)) for name in names)
         return next((distribution for distribution in found if distribution), None)
 
+    def library_folder(self) -> Path | None:
+        """Where conda's interpreter lets all that it loads look; None in other environments."""
+        return self.prefix / "lib" if (self.prefix / "conda-meta").is_dir() else None
+
     def owned_twice(self) -> dict[str, tuple[str, ...]]:
         """Files that two packages claim with unlike content, so that one has overwritten the other.
 
@@ -182,6 +186,8 @@ def _examine(prefix: Path, sites: Iterable[Path], python: str, notes: list[str])
 
 
 def _distributions(site: Path, notes: list[str]) -> Iterator[Distribution]:
+    if old := [info.name for info in sorted(site.glob("*.egg-info"))]:
+        notes.append(f"packages of the old kind (.egg-info) are not listed: {', '.join(old[:5])}")
     for info in sorted(site.glob("*.dist-info")):
         headers = HeaderParser().parsestr(read_text(info / "METADATA").partition("\n\n")[0])
         name, version = headers.get("Name", ""), headers.get("Version", "")

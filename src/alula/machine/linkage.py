@@ -162,12 +162,15 @@ def _built_in(checkout: Path) -> list[Path]:
 class SystemLibraries:
     """What the system's loader would find: in LD_LIBRARY_PATH, its cache file, its folders."""
 
-    def __init__(self, root: Path = Path("/"), library_path: str = "") -> None:
+    def __init__(
+        self, root: Path = Path("/"), library_path: str = "", prefix: Path | None = None
+    ) -> None:
         machine = platform.machine()
         names = ("lib", "lib64", "usr/lib", "usr/lib64", f"usr/lib/{machine}-linux-gnu")
         self.first = [Path(entry) for entry in library_path.split(":") if entry]
         """Folders of LD_LIBRARY_PATH, which come before a library's own search path."""
-        self._folders = [*self.first, *(root / name for name in names)]
+        own = [] if prefix is None else [prefix]
+        self._folders = [*self.first, *own, *(root / name for name in names)]
         self._cache_file = root / "etc/ld.so.cache"
 
     @cached_property

@@ -53,7 +53,7 @@ def read_platform(files: SystemFiles, gpus: tuple[Gpu, ...]) -> Platform:
     acs, unread = _acs(files, gpus)
     hidden = _HIDDEN_BY_WSL if container == "wsl2" else _OF_THE_HOST if container else ()
     system = platform.system()
-    hidden += () if system == "Linux" else _NOT_OF_LINUX
+    elsewhere = () if system == "Linux" else _NOT_OF_LINUX
     return Platform(
         system=system,
         kernel=platform.release(),
@@ -61,7 +61,7 @@ def read_platform(files: SystemFiles, gpus: tuple[Gpu, ...]) -> Platform:
         container=container,
         iommu=_iommu(files),
         acs=acs,
-        hidden=hidden + unread,
+        hidden=(*hidden, *elsewhere, *unread),
     )
 
 
