@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from alula.diagnosis.component_gates import device_code_gates
-from alula.diagnosis.scene import CLOSED, OPEN, UNKNOWN, Scene
+from alula.diagnosis.eagle3_chain import eagle3
+from alula.diagnosis.scene import CLOSED, OPEN, Scene
 from alula.diagnosis.shared_gates import (
     empty_kernel,
     is_12,
@@ -20,19 +20,9 @@ from alula.diagnosis.shared_gates import (
     peer_access,
 )
 from alula.errors import UsageError
-from alula.machine.capability import Loading
 from alula.machine.facts import Machine
 from alula.machine.gate import Gate, Layer
-from alula.machine.linkage import Missing
 from alula.machine.software import Software
-
-_MODULES = {
-    "torch": "torch",
-    "sgl-kernel": "sgl_kernel",
-    "sglang-kernel": "sgl_kernel",
-    "vllm": "vllm",
-}
-"""The packages whose libraries an engine needs, and what each is imported as."""
 
 
 def chain(feature: str, machine: Machine, software: Software) -> tuple[Gate, ...]:
@@ -162,95 +152,11 @@ def _pcie_allreduce(scene: Scene) -> Iterator[Gate]:
     yield peer_access(scene)
 
 
-def _eagle3(scene: Scene) -> Iterator[Gate]:
-    yield is_installed(scene, "sglang", "vllm")
-    for name in _MODULES:
-        component = scene.software.component(name)
-        if component is None:
-            continue
-        lacking = [each for each in component.missing if not each.is_plugin]
-        yield scene.gate(
-            name,
-            Layer.LINKAGE,
-            "its libraries find their sonames and symbols",
-            f"{len(lacking)} of its libraries do not" if lacking else "they do",
-            CLOSED if lacking else OPEN,
-            _lacked(lacking[0]) if lacking else f"symbols of {name}",
-            probe=f"import {_MODULES[name]}",
-        )
-        if scene.gpu is not None:
-            yield from _images(scene, name)
-    yield from _triton(scene)
-
-
-def _lacked(missing: Missing) -> str:
-    names = (*missing.torch_symbols, *missing.nccl_symbols, *missing.sonames)
-    return f"{missing.library} asks for {names[0]}"
-
-
-def _images(scene: Scene, name: str) -> Iterator[Gate]:
-    """The libraries of a component that have nothing for this GPU, or one gate that is open."""
-    component = scene.software.component(name)
-    if component is None or scene.gpu is None:
-        return
-    held = component.device_code()
-    closed = [
-        gate
-        for library in held
-        for gate in device_code_gates(scene.machine, component, library, scene.gpu)
-    ]
-    other = scene.installed("flashinfer-python", "triton")
-    for gate in closed:
-        # Attention libraries stand beside each other: an engine can be told to use another one.
-        spared = bool(other) and "flash" in gate.feature
-        yield scene.gate(
-            name,
-            gate.layer,
-            f"{gate.predicate}{', or another attention backend' if spared else ''}",
-            f"{gate.feature}: {gate.observed}{f'; {other} does without' if spared else ''}",
-            OPEN if spared else gate.verdict,
-            gate.evidence,
-            gate.opened_in,
-        )
-    if held and not closed:
-        isa = scene.machine.driver.isa()
-        unsure = [lib for lib in held if lib.loading(scene.gpu, isa) is Loading.PTX_UNKNOWN]
-        yield scene.gate(
-            name,
-            Layer.DEVICE_CODE,
-            f"images for {scene.gpu}",
-            f"{len(unsure)} of {len(held)} libraries have PTX alone, and the driver is not known"
-            if unsure
-            else f"in each of {len(held)} libraries",
-            UNKNOWN if unsure else OPEN,
-            f"image: {(unsure or held)[0].path}",
-            probe=f"kernel {_MODULES[name]} on {scene.gpu}",
-        )
-
-
-def _triton(scene: Scene) -> Iterator[Gate]:
-    newer = scene.software.jit("Triton from 10.0 on")
-    jit = newer if newer and scene.gpu and scene.gpu.major >= 10 else scene.software.jit("Triton")
-    if jit is None or jit.toolkit is None or scene.gpu is None:
-        return
-    suffix = "a" if scene.gpu.major >= 9 else ""
-    yield scene.gate(
-        "triton",
-        Layer.TOOLKIT,
-        f"its ptxas knows sm_{scene.gpu.arch}{suffix}",
-        f"ptxas {jit.toolkit.version}: {jit.because}",
-        scene.whether(jit.toolkit.knows(scene.gpu, suffix)),
-        f"image: {jit.toolkit.path}",
-        "triton 3.6, or TRITON_PTXAS_PATH set to a newer one",
-        probe=f"kernel triton on {scene.gpu}",
-    )
-
-
 _CHAINS: dict[str, Callable[[Scene], Iterator[Gate]]] = {
     "flashinfer-allreduce-fusion": _allreduce_fusion,
     "torch-symm-mem": _symmetric_memory,
     "custom-allreduce": _custom_allreduce,
     "flashinfer-pcie-allreduce": _pcie_allreduce,
-    "eagle3": _eagle3,
+    "eagle3": eagle3,
 }
 FEATURES = tuple(_CHAINS)

@@ -187,7 +187,8 @@ def _examine(prefix: Path, sites: Iterable[Path], python: str, notes: list[str])
 
 def _distributions(site: Path, notes: list[str]) -> Iterator[Distribution]:
     if old := [info.name for info in sorted(site.glob("*.egg-info"))]:
-        notes.append(f"packages of the old kind (.egg-info) are not listed: {', '.join(old[:5])}")
+        named = f"{', '.join(old[:5])}{' …' if len(old) > 5 else ''}"
+        notes.append(f"packages of the old kind (.egg-info) are not listed: {named}")
     for info in sorted(site.glob("*.dist-info")):
         headers = HeaderParser().parsestr(read_text(info / "METADATA").partition("\n\n")[0])
         name, version = headers.get("Name", ""), headers.get("Version", "")
