@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
 import pytest
 
+from alula.errors import UsageError
 from alula.machine.allow_lists import scan_source
 from alula.machine.environment import environment_at
 from alula.machine.facts import Machine
@@ -15,6 +17,7 @@ from alula.machine.linkage import shared_libraries
 from alula.machine.records import from_json
 from alula.machine.software import read_software
 from alula.machine.toolkits import jits
+from elf_files import write_container, write_image, write_library
 from environments import install, make_environment
 
 
@@ -80,6 +83,39 @@ def test_a_script_of_empty_lines_does_not_hold_the_doctor_up(tmp_path: Path) -> 
     start = time.process_time()
     jits(environment_at(tmp_path), (), {})
     assert time.process_time() - start < 1
+
+
+def test_folders_that_may_not_be_seen_hold_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_environment(tmp_path).joinpath("x.dist-info").mkdir()
+    seen = Path.stat
+
+    def denied(path: Path, **options: bool) -> os.stat_result:
+        if "closed" in path.parts:
+            raise PermissionError(13, "Permission denied")
+        return seen(path, **options)
+
+    monkeypatch.setattr(Path, "stat", denied)
+    closed = str(tmp_path / "closed")
+    for variables in (
+        {"PATH": closed},
+        {"CUDA_HOME": closed, "LD_LIBRARY_PATH": closed},
+        {"TRITON_PTXAS_PATH": f"{closed}/ptxas"},
+    ):
+        software = read_software(environment_at(tmp_path), variables)
+        assert not [each for each in software.toolkits if closed in each.path]
+    with pytest.raises(UsageError, match="there is no environment"):
+        environment_at(Path(closed))
+
+
+def test_a_soname_longer_than_any_file_is_missing(tmp_path: Path) -> None:
+    site = make_environment(tmp_path)
+    name = "lib" + "x" * 5000 + ".so"
+    library = write_library(write_container(write_image(90)), needed=[name])
+    install(site, "fast", "1", {"fast/ops.so": library})
+    (component,) = read_software(environment_at(tmp_path), {}).components
+    assert component.missing[0].sonames == (name,)
 
 
 def test_source_full_of_digits_does_not_hold_the_scan_up() -> None:

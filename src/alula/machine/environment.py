@@ -19,6 +19,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from alula.errors import UsageError
+from alula.machine.source import exists, is_folder
 
 _SITES = (
     "lib/python3*/site-packages",
@@ -104,7 +105,7 @@ class Environment:
 
     def library_folder(self) -> Path | None:
         """Where conda's interpreter lets all that it loads look; None in other environments."""
-        return self.prefix / "lib" if (self.prefix / "conda-meta").is_dir() else None
+        return self.prefix / "lib" if is_folder(self.prefix / "conda-meta") else None
 
     def owned_twice(self) -> dict[str, tuple[str, ...]]:
         """Files that two packages claim with unlike content, so that one has overwritten the other.
@@ -137,7 +138,7 @@ def _fields(line: str) -> list[list[str]]:
 
 def own_environment() -> Environment:
     """The environment that alula itself runs in."""
-    sites = [Path(entry) for entry in sys.path if entry and Path(entry).is_dir()]
+    sites = [Path(entry) for entry in sys.path if entry and is_folder(Path(entry))]
     version = ".".join(map(str, sys.version_info[:3]))
     return _examine(Path(sys.prefix), [s for s in sites if _holds_packages(s)], version, [])
 
@@ -147,10 +148,12 @@ def environment_at(prefix: Path) -> Environment:
 
     Raises UsageError where the folder is none of these.
     """
-    if not prefix.is_dir():
+    if not is_folder(prefix):
         raise UsageError(
             f"there is no environment at {prefix}",
-            "it is not a folder" if prefix.exists() else "the folder does not exist",
+            "it is not a folder"
+            if exists(prefix)
+            else "the folder does not exist, or may not be seen",
             "name the folder of a virtual environment, the one that holds bin/ and lib/",
         )
     settings = _settings(prefix)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from alula.machine.environment import Distribution, Environment, resolved
 from alula.machine.library import Library, defined_symbols
+from alula.machine.source import exists, is_folder
 
 SHARED_LIBRARY = re.compile(r"\.so(\.\d+)*$")
 
@@ -87,9 +88,9 @@ class Linker:
         beside = Path(library.path).parent
         for entry in library.search_path:
             folder = entry.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", str(beside))
-            if (Path(folder) / soname).exists():
+            if exists(Path(folder) / soname):
                 return True
-        return soname in self.offered or (beside / soname).exists() or soname in self._system
+        return soname in self.offered or exists(beside / soname) or soname in self._system
 
     def _unmet(
         self, library: Library, asked: Iterable[str], offered: frozenset[str] | None
@@ -182,10 +183,10 @@ class SystemLibraries:
 
     def overriding(self) -> list[Path]:
         """CUDA's libraries that LD_LIBRARY_PATH puts before those of the packages."""
-        files = (path for folder in self.first if folder.is_dir() for path in folder.iterdir())
+        files = (path for folder in self.first if is_folder(folder) for path in folder.glob("lib*"))
         return sorted(path for path in files if _OF_CUDA.match(path.name))
 
     def __contains__(self, soname: str) -> bool:
         if f"\0{soname}\0".encode() in self._cache:
             return True
-        return any((folder / soname).exists() for folder in self._folders)
+        return any(exists(folder / soname) for folder in self._folders)

@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 
 from alula.machine.facts import Driver, Gpu, Pcie, Platform
+from alula.machine.source import exists, is_folder
 
 _GENERATION_OF_SPEED = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
 """Gigatransfers a second of each generation, as the kernel writes them."""
@@ -44,7 +45,7 @@ class SystemFiles:
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file."""
-        return (self.root / path).exists()
+        return exists(self.root / path)
 
 
 def read_platform(files: SystemFiles, gpus: tuple[Gpu, ...]) -> Platform:
@@ -119,8 +120,8 @@ def _container(files: SystemFiles) -> str:
 def _iommu(files: SystemFiles) -> str:
     asked = re.findall(r"\b(?:amd_|intel_)?iommu=\S+", files.text("proc/cmdline"))
     classes = files.root / "sys/class/iommu"
-    active = "on" if classes.is_dir() and any(classes.iterdir()) else ""
-    if not active and classes.is_dir():
+    active = "on" if any(classes.glob("*")) else ""
+    if not active and is_folder(classes):
         active = "off"
     return " ".join([active, *(f"({word})" for word in asked)]).strip()
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from alula.errors import UsageError
 from alula.machine.facts import Machine
 from alula.machine.probe_child import Ending, Outcome, run_script
+from alula.machine.source import exists
 
 _SCRIPTS = Path(__file__).with_name("probes")
 NAMES = ("import", "kernel", "p2p", "collective")
@@ -95,7 +96,7 @@ def python_of(prefix: Path) -> Path:
     if prefix == Path(sys.prefix):
         return Path(sys.executable)
     for name in ("bin/python", "bin/python3", "Scripts/python.exe"):
-        if (prefix / name).exists():
+        if exists(prefix / name):
             return prefix / name
     raise UsageError(
         f"{prefix} has no Python to run probes with",

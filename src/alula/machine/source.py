@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
 LARGEST_READ = 256 << 20
 """Bytes taken at once at most: a file that asks for more is not one a linker wrote."""
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file and it may be seen, where `Path.is_file` would raise."""
+    return _holds(path.is_file)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is such a folder and it may be seen."""
+    return _holds(path.is_dir)
+
+
+def exists(path: Path) -> bool:
+    """Whether there is anything at a path that may be seen, of any length."""
+    return _holds(path.exists)
+
+
+def _holds(question: Callable[[], bool]) -> bool:
+    try:
+        return question()
+    except (OSError, ValueError):
+        return False
 
 
 class DamagedError(ValueError):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from alula.machine.capability import Capability
 from alula.machine.environment import Environment, resolved
+from alula.machine.source import exists, is_file
 
 _RELEASE = re.compile(rb"Cuda compilation tools, release (\d+\.\d+), V(\d+\.\d+\.\d+)")
 _ARCHITECTURE = re.compile(rb"sm_(\d{2,3}[af]?)\0")
@@ -69,7 +70,7 @@ def find_toolkits(
     found: dict[Path, Toolkit] = {}
     for home in homes:
         tool = home / "bin/ptxas"
-        if tool.is_file() and resolved(tool) not in found:
+        if is_file(tool) and resolved(tool) not in found:
             found[resolved(tool)] = replace(read_ptxas(tool), path=str(home))
     return tuple(found.values())
 
@@ -95,7 +96,7 @@ def _number(architecture: str) -> int:
 
 def _pieces(path: Path) -> Iterable[bytes]:
     """A file in overlapping pieces, so that it is never in memory as a whole."""
-    if not path.is_file():  # a pipe would be waited for
+    if not is_file(path):  # a pipe would be waited for
         return
     with path.open("rb") as file:
         before, left = b"", _LARGEST_TOOL
@@ -135,7 +136,7 @@ def _toolkit_at(home: Path) -> Toolkit:
 def _called_by(compiler: Path) -> Path:
     """The nvcc behind one that is a script of a single call, as packages of systems write them."""
     try:
-        if not compiler.is_file():
+        if not is_file(compiler):
             return compiler
         with compiler.open("rb") as file:
             found = _CALL.search(file.read(_LONGEST_SCRIPT))
@@ -151,11 +152,11 @@ def _cuda_home(environment: Environment, environ: Mapping[str, str]) -> tuple[Pa
     # An activated environment stands first on PATH.
     folders = [str(environment.prefix / "bin"), *environ.get("PATH", "").split(":")]
     for folder in filter(None, folders):
-        if (Path(folder) / "nvcc").is_file():
+        if is_file(Path(folder) / "nvcc"):
             # As their sources do it: a link to nvcc elsewhere is not followed.
             return Path(folder).parent, f"nvcc stands in {folder}"
     default = Path("/usr/local/cuda")
-    if default.exists():
+    if exists(default):
         return default, "it is the default place"
     return None, "CUDA_HOME is not set, and there is neither an nvcc on PATH nor /usr/local/cuda"
 
@@ -171,9 +172,9 @@ def _triton(environment: Environment, environ: Mapping[str, str]) -> list[Jit]:
         ("ptxas-blackwell", "TRITON_PTXAS_BLACKWELL_PATH", "Triton from 10.0 on"),
     ):
         own = Path(environ.get(name, ""))
-        if environ.get(name) and own.is_file():
+        if environ.get(name) and is_file(own):
             found.append(Jit(scope, read_ptxas(own), f"{name} is set"))
-        elif (folder / tool).is_file():
+        elif is_file(folder / tool):
             found.append(Jit(scope, read_ptxas(folder / tool), "Triton brings it"))
     return found
 

@@ -19,6 +19,7 @@ from alula.machine.capability import Capability
 from alula.machine.driver_versions import cuda_of_driver, parse_driver
 from alula.machine.facts import Driver, Gpu, Link, Machine, Platform
 from alula.machine.records import from_json
+from alula.machine.source import is_file
 
 _MOST_GPUS = 1024
 _LARGEST_REPORT = 64 << 20
@@ -95,20 +96,13 @@ def named(text: str) -> Machine:
     """A machine by the name of a model, "8x-rtx-pro-6000", or from a saved report."""
     if found := _PRESET.fullmatch(text):
         return _preset(int(found[1]), found[2], text)
-    if not _is_file(text):
+    if not is_file(Path(text)):
         raise UsageError(
             f"--machine {text!r} is not known",
             "it is neither a file nor a count and a model, as in 8x-rtx-pro-6000",
             f"name a report saved by alula doctor --json, or a model: {', '.join(_MODELS)}",
         )
     return _saved(Path(text))
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except (OSError, ValueError):  # too long, say
-        return False
 
 
 def _preset(count: int, model: str, text: str) -> Machine:
