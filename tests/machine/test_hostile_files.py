@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from alula.errors import UsageError
 from alula.machine.allow_lists import scan_source
 from alula.machine.environment import environment_at
 from alula.machine.facts import Machine
+from alula.machine.library import read_library
 from alula.machine.linkage import shared_libraries
 from alula.machine.records import from_json
 from alula.machine.software import read_software
@@ -116,6 +118,22 @@ def test_a_soname_longer_than_any_file_is_missing(tmp_path: Path) -> None:
     install(site, "fast", "1", {"fast/ops.so": library})
     (component,) = read_software(environment_at(tmp_path), {}).components
     assert component.missing[0].sonames == (name,)
+
+
+def test_sections_that_share_one_large_table_do_not_hold_the_doctor_up(tmp_path: Path) -> None:
+    count, table = 20_000, 8 << 20
+    start_of_header = struct.pack("<4sBBB9xHHI", b"\x7fELF", 2, 1, 1, 3, 62, 1)
+    header = start_of_header + struct.pack("<QQQIHHHHHH", 0, 0, 64, 0, 64, 0, 0, 64, 0, 0xFFFF)
+    first = struct.pack("<IIQQQQIIQQ", 0, 0, 0, 0, 0, count, 1, 0, 0, 0)
+    strings = 64 + 64 * count
+    names = struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, strings, table, 0, 0, 0, 0)
+    dynamic = struct.pack("<IIQQQQIIQQ", 0, 6, 0, 0, 64, 0, 1, 0, 0, 16)
+    path = tmp_path / "hostile.so"
+    path.write_bytes(header + first + names + dynamic * (count - 2) + bytes(table))
+    start = time.process_time()
+    library = read_library(path)
+    assert library.unknown == ("its tables ask for the same bytes over and over",)
+    assert time.process_time() - start < 5
 
 
 def test_source_full_of_digits_does_not_hold_the_scan_up() -> None:
