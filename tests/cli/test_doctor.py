@@ -46,7 +46,8 @@ def test_json_is_a_report_that_can_be_asked_about(alula: Alula, tmp_path: Path) 
     saved = tmp_path / "report.json"
     saved.write_text(done.out)
     again = alula("doctor", "--json", "--machine", str(saved), "--links", "nvlink")
-    assert json.loads(again.out)["machine"]["nvswitch"] is True
+    asked = json.loads(again.out)["machine"]
+    assert (asked["interconnect"], asked["nvswitch"]) == ("nvlink", None)
 
 
 def test_markdown_is_a_document(alula: Alula, tmp_path: Path) -> None:
@@ -150,3 +151,35 @@ def test_a_cache_that_cannot_be_written_is_done_without(
     monkeypatch.setenv("ALULA_HOME", str(tmp_path / "file/below"))
     engines(tmp_path / "env")
     assert alula("doctor", "--env", str(tmp_path / "env")).code == 0
+
+
+def test_nobody_without_a_home_folder_is_turned_away(
+    alula: Alula, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("alula.models.home.cache_home", none)
+    engines(tmp_path / "env")
+    done = alula("doctor", "--json", "--env", str(tmp_path / "env"), *_CASE)
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize("form", ["--json", "--markdown"])
+def test_what_is_planted_in_names_notes_and_variables_does_not_leak(
+    alula: Alula, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    hidden = tmp_path / "home/grace//hopper-venv"
+    engines(hidden)
+    offered = tmp_path / "Users/Grace/lib"
+    offered.mkdir(parents=True)
+    (offered / "libcudart.so.12").touch()
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(offered))
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnopqrst")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home/grace/token=s3cr3tvalue/10.1.2.3"))
+    done = alula("doctor", form, "--env", str(hidden), *_CASE)
+    assert done.code == 0, done.err
+    for leak in ("grace", "Grace", "hf_abc", "s3cr3tvalue", "10.1.2.3"):
+        assert leak not in done.out
+    full = alula("doctor", form, "--full", "--env", str(hidden), *_CASE)
+    assert "Grace" in full.out

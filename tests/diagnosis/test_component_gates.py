@@ -81,6 +81,22 @@ def test_blackwell_needs_the_open_kernel_module(tmp_path: Path) -> None:
         assert len(component_gates(machine, software)) == count
 
 
+def test_a_compatibility_package_brings_a_newer_cuda_to_an_older_driver(tmp_path: Path) -> None:
+    site = make_environment(tmp_path)
+    install(site, "torch", "2.10.0+cu130")
+    software = read_software(environment_at(tmp_path), {"PATH": ""})
+    for cuda, count in (("12.4", 1), ("13.0", 0)):
+        machine = replace(named("1x-h200"), driver=Driver("550.54.15", cuda))
+        assert len(of_layer(list(component_gates(machine, software)), Layer.DRIVER)) == count
+
+
+def test_a_driver_of_an_unknown_scheme_is_judged_by_nothing(tmp_path: Path) -> None:
+    site = make_environment(tmp_path)
+    install(site, "torch", "2.10.0+cu130")
+    machine = replace(named("1x-h200"), driver=Driver("vGPU 18.1"))
+    assert component_gates(machine, read_software(environment_at(tmp_path), {"PATH": ""})) == ()
+
+
 def test_pins_that_are_not_kept(tmp_path: Path) -> None:
     site = make_environment(tmp_path)
     requires = [

@@ -30,6 +30,10 @@ RUNS, JIT, NONE = Loading.RUNS, Loading.JIT, Loading.NONE
         ("sm_100f", "10.3", RUNS),
         ("sm_103f", "10.0", NONE),
         ("sm_100f", "12.0", NONE),
+        ("sm_100f", "10.1", NONE),
+        ("compute_100f@8.8", "10.1", NONE),
+        ("compute_120f@8.8", "12.0", JIT),
+        ("compute_121f@8.8", "12.0", NONE),
         ("compute_80@8.8", "12.0", JIT),
         ("compute_120@8.8", "9.0", NONE),
         ("compute_90a@8.8", "12.0", NONE),
@@ -63,10 +67,28 @@ def test_targets_are_read_as_they_are_written(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("driver", "cuda"),
-    [("590.48.01", (13, 1)), ("570.26", (12, 8)), ("580.65.06", (13, 0)), ("470.57", None)],
+    [
+        ("590.48.01", (13, 1)),
+        ("570.26", (12, 8)),
+        ("580.65.06", (13, 0)),
+        ("470.57", (11, 4)),
+        ("440.1", None),
+    ],
 )
 def test_cuda_of_driver(driver: str, cuda: tuple[int, int] | None) -> None:
     assert cuda_of_driver(parse_driver(driver)) == cuda
+
+
+@pytest.mark.parametrize(
+    ("cuda", "isa"),
+    [
+        *(((11, 0), (7, 0)), ((11, 8), (7, 8)), ((11, 9), None), ((12, 0), (8, 0))),
+        *(((12, 6), (8, 5)), ((12, 8), (8, 7)), ((12, 9), (8, 8)), ((13, 0), (9, 0))),
+        ((14, 0), None),
+    ],
+)
+def test_ptx_of_each_cuda(cuda: tuple[int, int], isa: tuple[int, int] | None) -> None:
+    assert ptx_isa_of_cuda(cuda) == isa
 
 
 @pytest.mark.parametrize("text", ["", "12", "sm_120", "12.0a", "-1.0", "12.00"])

@@ -260,3 +260,13 @@ def test_what_a_package_was_built_for(
 ) -> None:
     install(make_environment(tmp_path), name, version, {"torch/version.py": text})
     assert components(tmp_path)[name].variant == variant
+
+
+def test_the_library_folder_of_conda_is_looked_into(tmp_path: Path) -> None:
+    site = make_environment(tmp_path)
+    install(site, "fast", "1", {"fast/ops.so": remade({"sm_90": 1}, ["libcudart.so.99"])})
+    (tmp_path / "lib/libcudart.so.99").touch()
+    environment = environment_at(tmp_path)
+    assert read_software(environment, {}).components[0].missing[0].sonames == ("libcudart.so.99",)
+    (tmp_path / "conda-meta").mkdir()
+    assert read_software(environment, {}).components[0].missing == ()

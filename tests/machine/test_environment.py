@@ -109,3 +109,14 @@ def test_no_code_of_the_environment_runs(tmp_path: Path) -> None:
 
 def test_own_environment_has_what_runs_these_tests() -> None:
     assert own_environment().find("pytest") is not None
+
+
+def test_packages_of_the_old_kind_are_named(tmp_path: Path) -> None:
+    site = make_environment(tmp_path)
+    install(site, "torch", "2.9.1")
+    (site / "apex-0.1.egg-info").mkdir()
+    environment = environment_at(tmp_path)
+    assert tuple(environment.distributions) == ("torch",)
+    assert environment.notes == (
+        "packages of the old kind (.egg-info) are not listed: apex-0.1.egg-info",
+    )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import platform
 import struct
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from alula.machine import observe as observing
 from alula.machine.facts import Machine, Pcie
 from alula.machine.nvml import Nvml
 from alula.machine.observe import machine_of
@@ -41,7 +45,7 @@ def fake_nvml(capabilities: tuple[tuple[int, int], ...], nvlinks: int) -> Simple
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetName=lambda gpu: f"GPU of {capabilities[gpu]}".encode(),
         nvmlDeviceGetCudaComputeCapability=lambda gpu: capabilities[gpu],
-        nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=96 << 30),
+        nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=96 << 30, used=3 << 30),
         nvmlDeviceGetUUID=lambda gpu: _UUIDS[gpu],
         nvmlDeviceGetPciInfo=lambda gpu: SimpleNamespace(busId=f"00000000:{gpu + 1:02X}:00.0"),
         nvmlDeviceGetPowerManagementLimit=refuse,
@@ -71,6 +75,7 @@ def test_gpus_driver_and_links_over_pcie(tmp_path: Path) -> None:
     assert [gpu.capability for gpu in machine.gpus] == ["12.0", "12.0"]
     assert machine.gpus[0].name == "GPU of (12, 0)"
     assert machine.gpus[0].power_watts == 0
+    assert machine.gpus[0].memory_used_bytes == 3 << 30
     assert (machine.driver.version, machine.driver.cuda) == ("590.48.01", "13.1")
     (link,) = machine.links
     assert (link.distance, link.read, link.atomics) == ("PHB", "ok", "chipset")
@@ -81,6 +86,40 @@ def test_nvlinks_are_counted_and_switches_seen(tmp_path: Path) -> None:
     machine = seen(tmp_path, nvlinks=18)
     assert machine.links[0].distance == "NV18"
     assert (machine.interconnect, machine.nvswitch) == ("nvlink", True)
+
+
+def test_links_of_hidden_gpus_do_not_count(tmp_path: Path) -> None:
+    fake = fake_nvml(((9, 0), (9, 0)), 0)
+    fake.nvmlDeviceGetCount = lambda: 3
+    fake.nvmlDeviceGetCudaComputeCapability = lambda _: (9, 0)
+    fake.nvmlDeviceGetName = lambda _: "H100 NVL"
+    fake.nvmlDeviceGetUUID = str
+    fake.nvmlDeviceGetP2PStatus = lambda one, other, _: 0 if one + other == 1 else 5
+    for chosen, joined in (("0,1", "nvlink"), ("0,1,2", "pcie"), ("1,2", "pcie")):
+        environ = {"CUDA_VISIBLE_DEVICES": chosen}
+        machine = machine_of(Nvml(fake), "", SystemFiles(tmp_path), environ)
+        assert machine.interconnect == joined
+
+
+def test_a_library_that_does_not_answer_is_waited_for_no_longer_than_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(observing, "open_nvml", lambda: (None, str(released.wait(30))))
+    start = time.monotonic()
+    machine = observing.observe(0.2, SystemFiles(tmp_path))
+    released.set()
+    assert time.monotonic() - start < 5
+    assert "NVML did not answer within 0.2 s" in machine.notes[0]
+
+
+def test_a_library_that_breaks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise AttributeError("nvmlInit")
+
+    monkeypatch.setattr(observing, "open_nvml", broken)
+    machine = observing.observe(5, SystemFiles(tmp_path))
+    assert "AttributeError: nvmlInit" in machine.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -157,9 +196,19 @@ def test_containers_say_what_is_the_hosts(
     tmp_path: Path, path: str, content: str, container: str
 ) -> None:
     put(tmp_path, path, content)
-    platform = seen(tmp_path).platform
-    assert platform.container == container
-    assert bool(platform.hidden[:-1]) == bool(container)
+    found = seen(tmp_path).platform
+    assert found.container == container
+    assert bool(found.hidden[:-1]) == bool(container)
+
+
+@pytest.mark.parametrize(("system", "count"), [("Linux", 0), ("Windows", 1), ("Darwin", 1)])
+def test_other_systems_say_what_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str, count: int
+) -> None:
+    monkeypatch.setattr(platform, "system", lambda: system)
+    found = machine_of(None, "NVML: none", SystemFiles(tmp_path), {}).platform
+    assert found.system == system
+    assert sum("on Linux alone" in text for text in found.hidden) == count
 
 
 def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:

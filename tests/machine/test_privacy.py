@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alula.machine.privacy import Redactor, redacted
+from alula.machine.privacy import Redactor, own_redactor, redacted
 
 REDACTOR = Redactor("/home/ada", {"ada": "<user>", "ada-box": "<host>"}, frozenset({"12.8.4.1"}))
 
@@ -37,10 +38,28 @@ SECRETS = [
     "02:42:ac:11:00:02",
     "grace@example.org",
     "Serial Number: 1652324099999",
+    "S/N: 1652324099999",
+    "/home//grace/x and /home/ada//y",
+    "c:\\users\\grace\\x",
+    "C:\\\\Users\\\\Grace",
+    "C:/Users/Grace/x",
+    "file:%2Fhome%2Fgrace%2Fx",
+    "ADA on Ada-Box",
+    "02-42-ac-11-00-02 and 0242.ac11.0002",
+    "::ffff:10.1.2.3",
+    "PGPASSWORD=s3cr3tvalue",
+    '{"token": "s3cr3tvalue"}',
+    "{'api_key': 's3cr3tvalue'}",
+    "token='my s3cr3tvalue'",
+    "https://example.org/x?X-Amz-Signature=s3cr3tvalue&y=1",
+    "machine-id 5c4e1b7a1f0e9d7baaaa0123456789ab",
+    "AIzaSyabcdefghijklmnopqrstuv",
+    "hf_abcdefghijklmnop",
 ]
 _LEAKS = [
     *("ada", "grace", "Grace", "5c4e1b7a", "s3cr3tvalue", "abcdefghijklmnop", "10.1.2.3"),
     *("192.168.17.4", "fe80::", "02:42:ac", "1652324099999"),
+    *("02-42-ac", "0242.ac11", "ADA", "Ada"),
 ]
 
 
@@ -101,6 +120,8 @@ def test_any_value_is_cleaned_to_the_same_shape(value: object) -> None:
 
 _LONG = [
     *("a_" * 50_000, "_ZN3c10" * 20_000, "a." * 50_000, "1." * 50_000, "f:" * 50_000),
+    *("/" * 100_000, "%2F" * 40_000, "\\home" * 20_000, "password" * 15_000, "token='" * 15_000),
+    *("s/n:" * 25_000, 'token="' + "x" * 100_000, "aa-" * 40_000, "aaaa." * 25_000),
     *("-" * 100_000, "token" * 20_000, "--a-" * 25_000, "://" * 30_000, "serial " * 15_000),
 ]
 
@@ -110,3 +131,11 @@ def test_long_texts_take_no_time(text: str) -> None:
     start = time.process_time()
     REDACTOR.text(text)
     assert time.process_time() - start < 5.0  # two at most; a wrong pattern takes minutes
+
+
+def test_a_user_without_a_home_is_redacted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", none)
+    assert own_redactor().text("/home/grace/x hf_abcdefghijklmnop") == "~/x <secret>"

@@ -12,17 +12,10 @@ import psutil
 import pytest
 
 from alula.errors import UsageError
-from alula.machine.facts import Gpu, Machine
-from alula.machine.probing import (
-    NAMES,
-    Ending,
-    Outcome,
-    check_idle,
-    check_names,
-    python_of,
-    run_probes,
-    run_script,
-)
+from alula.machine import probe_child
+from alula.machine.facts import Gpu, Machine, Platform
+from alula.machine.probe_child import Ending, Outcome, run_script
+from alula.machine.probing import NAMES, check_idle, check_names, python_of, run_probes
 
 
 def probe(folder: Path, source: str, seconds: float = 20.0, memory: int = 1 << 30) -> Outcome:
@@ -129,3 +122,61 @@ def test_an_environment_without_python(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no Python"):
         python_of(tmp_path)
     assert python_of(Path(sys.prefix)) == Path(sys.executable)
+
+
+def test_a_child_that_has_left_its_family_and_session_is_ended(tmp_path: Path) -> None:
+    source = f"""
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
+        time.sleep(60)
+    os._exit(0)
+os.wait()
+while not os.path.exists({str(tmp_path / "pid")!r}) or not open({str(tmp_path / "pid")!r}).read():
+    pass
+print('{{"findings": [], "measured": {{}}}}', flush=True)
+os._exit(0)
+"""
+    outcome = probe(tmp_path, source)
+    left = int((tmp_path / "pid").read_text())
+    assert (outcome.ending, outcome.stuck) == (Ending.PASSED, ())
+    assert not psutil.pid_exists(left) or psutil.Process(left).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_probe_that_prints_without_end_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe_child, "_MOST_WRITTEN", 1 << 20)
+    outcome = probe(tmp_path, "while True: print('garbage' * 100)")
+    assert outcome.ending is Ending.TOO_LARGE
+
+
+def test_parts_are_read_and_signals_without_a_name_too(tmp_path: Path) -> None:
+    answer = '{"findings": [], "measured": {}, "parts": {"torch": ""}}'
+    assert probe(tmp_path, f"print({answer!r})").parts == {"torch": ""}
+    outcome = probe(tmp_path, "import os; os.kill(os.getpid(), 40)")
+    assert outcome.findings[0] == "no answer, signal 40"
+
+
+def test_an_answer_nested_without_end_is_none(tmp_path: Path) -> None:
+    outcome = probe(tmp_path, "print('[' * 60_000)")
+    assert (outcome.ending, outcome.findings[0]) == (Ending.FAILED, "no answer, exit code 0")
+
+
+def test_in_a_container_memory_tells_that_a_gpu_is_in_use() -> None:
+    gpu = Gpu(0, capability="12.0", memory_used_bytes=40 << 30)
+    check_idle(Machine(gpus=(gpu,)), force=False)
+    hidden = Machine(gpus=(gpu,), platform=Platform(container="docker"))
+    with pytest.raises(UsageError, match="GPU 0 is in use"):
+        check_idle(hidden, force=False)
+    check_idle(hidden, force=True)
+
+
+def test_without_sessions_children_are_ended_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "killpg")
+    outcome = probe(tmp_path, "import time; time.sleep(60)", seconds=0.5)
+    assert (outcome.ending, outcome.stuck) == (Ending.HUNG, ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,18 @@ def test_a_model_alone_is_one_of_it() -> None:
     assert named("h100").gpus == named("1x-h100").gpus
 
 
-def test_machines_of_nvlink_have_switches() -> None:
-    machine = asked(machine="8x-h200")
-    assert (machine.interconnect, machine.nvswitch) == ("nvlink", True)
+@pytest.mark.parametrize(
+    ("name", "switch"), [("8x-h200", True), ("4x-h200", None), ("8x-v100", None), ("1x-h200", None)]
+)
+def test_boards_of_eight_have_switches_since_the_a100(name: str, switch: bool | None) -> None:
+    machine = asked(machine=name)
+    assert machine.interconnect == ("" if name.startswith("1x") else "nvlink")
+    assert machine.nvswitch is switch
+
+
+def test_bridges_of_nvlink_are_no_switches() -> None:
+    machine = asked(machine="8x-rtx-pro-6000", gpus=["8.6x2"], links="nvlink")
+    assert (machine.interconnect, machine.nvswitch) == ("nvlink", None)
 
 
 def test_each_option_overrides_its_own_piece() -> None:
@@ -81,7 +91,13 @@ def test_a_saved_report_is_the_machine_it_was(tmp_path: Path) -> None:
         '{"machine": {"gpus": 3}}',
         '{"machine": {"gpus": [{"index": 0, "capability": "sm_120"}]}}',
         '{"machine": {"gpus": [{"index": "0"}]}}',
-        '{"machine": {"driver": {"version": "new"}}}',
+        '{"machine": {"gpus": [{}]}}',
+        '{"machine": {"gpus": [{"index": 0}, {"index": 0}]}}',
+        '{"machine": {"gpus": [{"index": 0}], "links": [{"first": 0, "second": 7}]}}',
+        '{"machine": {"gpus": [{"index": 0, "power_watts": NaN}]}}',
+        '{"machine": {"gpus": [{"index": 0, "memory_bytes": 1' + "0" * 400 + "}]}}",
+        '{"machine": {"interconnect": "wireless"}}',
+        '{"machine": {"driver": {"cuda": "x.y"}}}',
         '{"machine": {"driver": {"cuda": "13"}, "nvswitch": "yes"}}',
         '{"machine": ' + "[" * 100_000,
     ],
@@ -92,6 +108,16 @@ def test_a_report_that_is_none(tmp_path: Path, report: str) -> None:
         named(str(tmp_path / "report.json"))
 
 
+def test_a_report_comes_back_as_the_machine_that_it_was(tmp_path: Path) -> None:
+    machine = asked(machine="8x-h200", driver="590.48.01")
+    odd = replace(machine, driver=Driver("vGPU 18.1"))
+    for saved in (machine, odd, Machine()):
+        (tmp_path / "report.json").write_text(json.dumps({"machine": to_json(saved)}))
+        read = named(str(tmp_path / "report.json"))
+        assert replace(read, assumed=saved.assumed) == saved
+    assert odd.driver.isa() is None
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -100,6 +126,7 @@ def test_a_report_that_is_none(tmp_path: Path, report: str) -> None:
         {"machine": "9999x-h200"},
         {"machine": "nowhere.json"},
         {"machine": ""},
+        {"machine": "a" * 5000},
         {"driver": ""},
         {"links": ""},
         {"gpus": ["120"]},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -120,9 +121,9 @@ def _announce(name: str) -> None:
 
 def _cache() -> Path | None:
     """Where scans are kept; a doctor whose cache cannot be written works without one."""
-    from alula.models.home import cache_folder
+    # No home folder is a RuntimeError; Windows has none of the locks that the cache's folder uses.
+    with suppress(MachineError, RuntimeError, ImportError):
+        from alula.models.home import cache_folder
 
-    try:
         return cache_folder("doctor") / "scans.json"
-    except MachineError:
-        return None
+    return None

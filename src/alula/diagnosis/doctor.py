@@ -8,11 +8,13 @@ from pathlib import Path
 
 from alula.diagnosis.component_gates import component_gates
 from alula.diagnosis.features import chain, check_feature
+from alula.diagnosis.probe_gates import import_gates, settled
 from alula.errors import UsageError
 from alula.machine.environment import environment_at, own_environment
 from alula.machine.kernels import find_empty_kernels
 from alula.machine.observe import observe
-from alula.machine.probing import Outcome, check_idle, check_names, python_of, run_probes
+from alula.machine.probe_child import Outcome
+from alula.machine.probing import check_idle, check_names, python_of, run_probes
 from alula.machine.report import Report
 from alula.machine.software import read_software
 from alula.machine.whatif import WhatIf, resolve
@@ -71,7 +73,12 @@ def examine(
     for name in names:
         probing(name)
         outcomes += run_probes([name], python, len(machine.visible()), environ)
-    return replace(report, probes=tuple(outcomes))
+    return replace(
+        report,
+        gates=(*report.gates, *import_gates(outcomes)),
+        features={name: settled(gates, outcomes) for name, gates in report.features.items()},
+        probes=tuple(outcomes),
+    )
 
 
 def _check_here(what_if: WhatIf) -> None:

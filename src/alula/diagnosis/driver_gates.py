@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
+from alula.errors import UsageError
+from alula.machine.capability import Capability
 from alula.machine.driver_versions import MINIMUM_DRIVER, parse_driver
 from alula.machine.facts import Machine
 from alula.machine.gate import Gate, GateVerdict, Layer
 from alula.machine.software import Software
 
-_FIRST_BRANCH = {7: 384, 8: 450, 9: 520, 10: 570, 12: 570}
-"""First driver branch of each major capability: with the toolkit that first compiled for it, by
+_FIRST_BRANCH = {
+    Capability(7, 0): 384,
+    Capability(7, 5): 410,
+    Capability(8, 0): 450,
+    Capability(8, 6): 455,
+    Capability(8, 9): 520,
+    Capability(9, 0): 520,
+    Capability(10, 0): 570,
+    Capability(10, 3): 575,
+    Capability(11, 0): 580,
+    Capability(12, 0): 570,
+    Capability(12, 1): 575,
+}
+"""First driver branch of each capability: with the toolkit that first compiled for it, by
 the table of toolkits and drivers in NVIDIA's CUDA release notes."""
 _ONLY_OPEN = 10
 """From this major capability on there is no closed kernel module (NVIDIA's driver README)."""
@@ -19,15 +34,16 @@ _ONLY_OPEN = 10
 
 def driver_gates(machine: Machine, software: Software) -> Iterator[Gate]:
     """The closed gates of the driver; none where no driver was seen or asked about."""
-    if machine.driver.version:
-        yield from _for_gpus(machine)
-        yield from _for_torch(machine, software)
+    # Vendors of boards and clouds have version schemes of their own, which say nothing here.
+    with suppress(UsageError):
+        version = parse_driver(machine.driver.version)
+        yield from _for_gpus(machine, version[0])
+        yield from _for_torch(machine, software, version)
 
 
-def _for_gpus(machine: Machine) -> Iterator[Gate]:
-    branch = parse_driver(machine.driver.version)[0]
+def _for_gpus(machine: Machine, branch: int) -> Iterator[Gate]:
     for gpu in machine.capabilities():
-        first = _FIRST_BRANCH.get(gpu.major, 0)
+        first = _FIRST_BRANCH.get(gpu, 0)
         if branch < first:
             yield _gate(
                 machine,
@@ -46,13 +62,15 @@ def _for_gpus(machine: Machine) -> Iterator[Gate]:
             )
 
 
-def _for_torch(machine: Machine, software: Software) -> Iterator[Gate]:
+def _for_torch(machine: Machine, software: Software, version: tuple[int, ...]) -> Iterator[Gate]:
     torch = software.component("torch")
     major = re.match(r"cu(\d\d)", torch.variant) if torch else None
     floor = MINIMUM_DRIVER.get(int(major[1])) if major else None
-    if torch is None or floor is None:
+    if torch is None or major is None or floor is None:
         return
-    if parse_driver(machine.driver.version) < floor:
+    # A compatibility package (cuda-compat) brings a newer CUDA to an older driver.
+    cuda = machine.driver.cuda_version()
+    if version < floor and (cuda is None or cuda[0] < int(major[1])):
         yield _gate(
             machine,
             "torch",

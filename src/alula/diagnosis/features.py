@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from alula.diagnosis.component_gates import device_code_gates
+from alula.diagnosis.eagle3_chain import eagle3
 from alula.diagnosis.scene import CLOSED, OPEN, Scene
 from alula.diagnosis.shared_gates import (
     empty_kernel,
@@ -22,7 +22,6 @@ from alula.diagnosis.shared_gates import (
 from alula.errors import UsageError
 from alula.machine.facts import Machine
 from alula.machine.gate import Gate, Layer
-from alula.machine.linkage import Missing
 from alula.machine.software import Software
 
 
@@ -153,88 +152,11 @@ def _pcie_allreduce(scene: Scene) -> Iterator[Gate]:
     yield peer_access(scene)
 
 
-def _eagle3(scene: Scene) -> Iterator[Gate]:
-    yield is_installed(scene, "sglang", "vllm")
-    for name in ("torch", "sgl-kernel", "sglang-kernel", "vllm"):
-        component = scene.software.component(name)
-        if component is None:
-            continue
-        lacking = [each for each in component.missing if not each.is_plugin]
-        yield scene.gate(
-            name,
-            Layer.LINKAGE,
-            "its libraries find their sonames and symbols",
-            f"{len(lacking)} of its libraries do not" if lacking else "they do",
-            CLOSED if lacking else OPEN,
-            _lacked(lacking[0]) if lacking else f"symbols of {name}",
-        )
-        if scene.gpu is not None:
-            yield from _images(scene, name)
-    yield from _triton(scene)
-
-
-def _lacked(missing: Missing) -> str:
-    names = (*missing.torch_symbols, *missing.nccl_symbols, *missing.sonames)
-    return f"{missing.library} asks for {names[0]}"
-
-
-def _images(scene: Scene, name: str) -> Iterator[Gate]:
-    """The libraries of a component that have nothing for this GPU, or one gate that is open."""
-    component = scene.software.component(name)
-    if component is None or scene.gpu is None:
-        return
-    held = component.device_code()
-    closed = [
-        gate
-        for library in held
-        for gate in device_code_gates(scene.machine, component, library, scene.gpu)
-    ]
-    other = scene.installed("flashinfer-python", "triton")
-    for gate in closed:
-        # Attention libraries stand beside each other: an engine can be told to use another one.
-        spared = bool(other) and "flash" in gate.feature
-        yield scene.gate(
-            name,
-            gate.layer,
-            f"{gate.predicate}{', or another attention backend' if spared else ''}",
-            f"{gate.feature}: {gate.observed}{f'; {other} does without' if spared else ''}",
-            OPEN if spared else gate.verdict,
-            gate.evidence,
-            gate.opened_in,
-        )
-    if held and not closed:
-        yield scene.gate(
-            name,
-            Layer.DEVICE_CODE,
-            f"images for {scene.gpu}",
-            f"in each of {len(held)} libraries",
-            OPEN,
-            f"image: {held[0].path}",
-        )
-
-
-def _triton(scene: Scene) -> Iterator[Gate]:
-    newer = scene.software.jit("Triton from 10.0 on")
-    jit = newer if newer and scene.gpu and scene.gpu.major >= 10 else scene.software.jit("Triton")
-    if jit is None or jit.toolkit is None or scene.gpu is None:
-        return
-    suffix = "a" if scene.gpu.major >= 9 else ""
-    yield scene.gate(
-        "triton",
-        Layer.TOOLKIT,
-        f"its ptxas knows sm_{scene.gpu.arch}{suffix}",
-        f"ptxas {jit.toolkit.version}: {jit.because}",
-        scene.whether(jit.toolkit.knows(scene.gpu, suffix)),
-        f"image: {jit.toolkit.path}",
-        "triton 3.6, or TRITON_PTXAS_PATH set to a newer one",
-    )
-
-
 _CHAINS: dict[str, Callable[[Scene], Iterator[Gate]]] = {
     "flashinfer-allreduce-fusion": _allreduce_fusion,
     "torch-symm-mem": _symmetric_memory,
     "custom-allreduce": _custom_allreduce,
     "flashinfer-pcie-allreduce": _pcie_allreduce,
-    "eagle3": _eagle3,
+    "eagle3": eagle3,
 }
 FEATURES = tuple(_CHAINS)

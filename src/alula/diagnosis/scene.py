@@ -33,11 +33,15 @@ class Scene:
         verdict: GateVerdict,
         evidence: str,
         opened_in: str = "",
+        *,
+        probe: str = "",
     ) -> Gate:
         """A gate of this feature; one that is open needs no release to open it."""
         name = self.with_version(component)
         opened = "" if verdict is OPEN else opened_in
-        return Gate(name, self.feature, layer, predicate, observed, verdict, evidence, opened)
+        return Gate(
+            name, self.feature, layer, predicate, observed, verdict, evidence, opened, probe
+        )
 
     def with_version(self, package: str) -> str:
         """A package as it is installed: "sglang 0.5.9"."""

@@ -9,6 +9,9 @@ from alula.machine.gate import Gate, Layer
 from alula.machine.toolkits import Toolkit
 
 _NVCC_FLOOR = (12, 9)
+_FIRST_WITH_MULTICAST = 9
+"""Major capability. Source: the CUDA driver API's multicast objects, and NVIDIA's description of
+NVLink SHARP in the switches of Hopper."""
 
 
 def is_installed(scene: Scene, *packages: str) -> Gate:
@@ -71,13 +74,15 @@ def multicast(scene: Scene) -> Gate:
     switch = scene.machine.nvswitch
     if scene.machine.interconnect == "pcie":
         switch = False
+    # The switches of the generation of 9.0 were the first with multicast.
+    too_old = scene.gpu is not None and scene.gpu.major < _FIRST_WITH_MULTICAST
     observed = {True: "NVSwitch", False: "no NVSwitch", None: "it is not known"}[switch]
     return scene.gate(
         found.package if found else "hardware",
         Layer.HARDWARE,
-        "multicast between the GPUs, which NVSwitch has and PCIe has not",
+        "multicast between the GPUs, which NVSwitch has from 9.0 on and PCIe has not",
         f"{scene.joined()}, {observed}",
-        scene.whether(switch),
+        scene.whether(False if too_old else switch),
         found.where if found else "torch symmetric memory: multicast_ptr is 0 without it",
         "no release: hardware",
     )
@@ -85,7 +90,7 @@ def multicast(scene: Scene) -> Gate:
 
 def peer_access(scene: Scene) -> Gate:
     """Peer-to-peer access as the driver reports it; only a probe shows that it works."""
-    links = scene.machine.links
+    links = scene.machine.visible_links()
     status = {text for link in links for text in (link.read, link.write) if text}
     refused = sorted(status - {"ok"})
     holds = None if not status else not refused
@@ -102,6 +107,7 @@ def peer_access(scene: Scene) -> Gate:
         observed,
         scene.whether(holds),
         "NVML P2P status" if status else "alula doctor --probe p2p on that machine",
+        probe="p2p",
     )
 
 

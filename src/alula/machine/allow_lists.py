@@ -15,15 +15,17 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from warnings import catch_warnings, simplefilter
 
 from alula.machine.capability import Capability
 
 _WORTH_PARSING = re.compile(
     rb"supported_(?:major|compute_capab|sms?\b|archs?\b)"
     rb"|is_sm\d+[af]?_supported|is_device_capability"
-    rb"|(?:capab|major|arch|sm|cc)\w*(?:\(\)|\[0\])*\s+(?:not\s+)?in\s*[(\[{]"
+    rb"|(?:capab|major|arch|sm|cc)\w{0,40}(?:\(\)|\[0\]){0,2}\s{1,20}(?:not\s{1,20})?in\s{0,20}[(\[{]"
     rb"|=\s*\{\s*[\"'(]?\d{1,3}\b",
     re.IGNORECASE,
 )
@@ -90,12 +92,11 @@ def scan_source(package: str, source: bytes, shown: str) -> list[AllowList]:
     """The lists in one piece of source text."""
     if not _WORTH_PARSING.search(source):
         return []
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
     finder = _Finder(package, shown)
-    finder.visit(tree)
+    # An expression may be nested too deep to be read or to be walked: what was found before counts.
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError), catch_warnings():
+        simplefilter("ignore")  # what others write is not ours to be warned of
+        finder.visit(ast.parse(source))
     return finder.found
 
 

@@ -86,9 +86,7 @@ def _covers(target: Target, gpu: Capability) -> bool:
     made_for = Capability(target.arch // 10, target.arch % 10)
     if target.suffix == "a":
         return made_for == gpu
-    if target.suffix == "f":
-        return made_for.major == gpu.major and made_for.minor <= gpu.minor
-    if target.kind is Kind.PTX:
+    if target.kind is Kind.PTX and not target.suffix:
         return made_for <= gpu
     if _INTEGRATED & {made_for, gpu}:
         return made_for == gpu

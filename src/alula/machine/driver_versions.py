@@ -22,6 +22,14 @@ _BRANCHES = (
     (530, (12, 1)),
     (525, (12, 0)),
     (520, (11, 8)),
+    (515, (11, 7)),
+    (510, (11, 6)),
+    (495, (11, 5)),
+    (470, (11, 4)),
+    (465, (11, 3)),
+    (460, (11, 2)),
+    (455, (11, 1)),
+    (450, (11, 0)),
 )
 """First driver branch of each CUDA version. Source: NVIDIA's CUDA 13.1 release notes, table of
 toolkit and driver versions; 595 and 610 as seen in reports of users."""
@@ -31,6 +39,9 @@ _NEWEST_BRANCH = 619
 
 _ISA_OF_CUDA_12 = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 5, 7: 6, 8: 7, 9: 8}
 """Minor PTX version by minor CUDA version. Source: PTX ISA manual, table of release notes."""
+
+_ISA_MAJORS = {11: 7, 13: 9}
+"""Where the minor version of PTX is that of CUDA; 11.8 was the last of its line. Same source."""
 
 MINIMUM_DRIVER = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580, 65, 6)}
 """Lowest driver of each CUDA major version. Source: NVIDIA's CUDA compatibility guide."""
@@ -61,8 +72,6 @@ def ptx_isa_of_cuda(cuda: tuple[int, int]) -> tuple[int, int] | None:
     major, minor = cuda
     if major == 12 and minor in _ISA_OF_CUDA_12:
         return 8, _ISA_OF_CUDA_12[minor]
-    if (major, minor) == (11, 8):
-        return 7, 8
-    if major == 13:
-        return 9, minor
+    if major in _ISA_MAJORS and (major != 11 or minor <= 8):
+        return _ISA_MAJORS[major], minor
     return None

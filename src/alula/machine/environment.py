@@ -19,6 +19,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from alula.errors import UsageError
+from alula.machine.source import exists, is_folder
 
 _SITES = (
     "lib/python3*/site-packages",
@@ -55,8 +56,11 @@ class Distribution:
     @cached_property
     def record(self) -> Mapping[str, str]:
         """The hash of each file it owns, by its path relative to `site`, "" where none is said."""
-        rows = csv.reader(read_text(self.info / "RECORD").splitlines())
-        return {row[0]: row[1] if len(row) > 1 else "" for row in rows if row}
+        lines = read_text(self.info / "RECORD").splitlines()
+        rows = (row for line in lines for row in _fields(line))
+        return {
+            row[0]: row[1] if len(row) > 1 else "" for row in rows if row and "\0" not in row[0]
+        }
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -68,12 +72,13 @@ class Distribution:
         """Folders in which its source lies: the site, or the checkout of an editable install."""
         try:
             origin = json.loads(read_text(self.info / "direct_url.json") or "{}")
-            url = origin["url"] if origin["dir_info"]["editable"] else ""
-        except (ValueError, KeyError, TypeError):
+            parts = urlsplit(str(origin["url"]) if origin["dir_info"]["editable"] else "")
+        except (ValueError, KeyError, TypeError, RecursionError):
             return (self.site,)
-        parts = urlsplit(url)
         folder = Path(unquote(parts.path))
-        return (folder, folder / "src") if parts.scheme == "file" else (self.site,)
+        if parts.scheme != "file" or "\0" in parts.path or folder == Path(folder.anchor):
+            return (self.site,)
+        return folder, folder / "src"
 
     @property
     def is_editable(self) -> bool:
@@ -98,6 +103,10 @@ class Environment:
         found = (self.distributions.get(canonical(name)) for name in names)
         return next((distribution for distribution in found if distribution), None)
 
+    def library_folder(self) -> Path | None:
+        """Where conda's interpreter lets all that it loads look; None in other environments."""
+        return self.prefix / "lib" if is_folder(self.prefix / "conda-meta") else None
+
     def owned_twice(self) -> dict[str, tuple[str, ...]]:
         """Files that two packages claim with unlike content, so that one has overwritten the other.
 
@@ -119,9 +128,17 @@ class Environment:
         return path.relative_to(self.prefix).as_posix() if self.prefix in path.parents else file
 
 
+def _fields(line: str) -> list[list[str]]:
+    """The row of one line of a RECORD, read alone so that damage ends with its line."""
+    try:
+        return list(csv.reader([line]))
+    except csv.Error:
+        return []
+
+
 def own_environment() -> Environment:
     """The environment that alula itself runs in."""
-    sites = [Path(entry) for entry in sys.path if entry and Path(entry).is_dir()]
+    sites = [Path(entry) for entry in sys.path if entry and is_folder(Path(entry))]
     version = ".".join(map(str, sys.version_info[:3]))
     return _examine(Path(sys.prefix), [s for s in sites if _holds_packages(s)], version, [])
 
@@ -131,10 +148,12 @@ def environment_at(prefix: Path) -> Environment:
 
     Raises UsageError where the folder is none of these.
     """
-    if not prefix.is_dir():
+    if not is_folder(prefix):
         raise UsageError(
             f"there is no environment at {prefix}",
-            "it is not a folder" if prefix.exists() else "the folder does not exist",
+            "it is not a folder"
+            if exists(prefix)
+            else "the folder does not exist, or may not be seen",
             "name the folder of a virtual environment, the one that holds bin/ and lib/",
         )
     settings = _settings(prefix)
@@ -158,7 +177,7 @@ def environment_at(prefix: Path) -> Environment:
 
 def _examine(prefix: Path, sites: Iterable[Path], python: str, notes: list[str]) -> Environment:
     found: dict[str, Distribution] = {}
-    unique = list(dict.fromkeys(site.resolve() for site in sites))
+    unique = list(dict.fromkeys(resolved(site) for site in sites))
     for distribution in (each for site in unique for each in _distributions(site, notes)):
         key = canonical(distribution.name)
         if key in found:
@@ -166,10 +185,13 @@ def _examine(prefix: Path, sites: Iterable[Path], python: str, notes: list[str])
                 f"{key} is installed twice: {found[key].version} and {distribution.version}"
             )
         found.setdefault(key, distribution)
-    return Environment(prefix.resolve(), tuple(unique), python, found, tuple(notes))
+    return Environment(resolved(prefix), tuple(unique), python, found, tuple(notes))
 
 
 def _distributions(site: Path, notes: list[str]) -> Iterator[Distribution]:
+    if old := [info.name for info in sorted(site.glob("*.egg-info"))]:
+        named = f"{', '.join(old[:5])}{' …' if len(old) > 5 else ''}"
+        notes.append(f"packages of the old kind (.egg-info) are not listed: {named}")
     for info in sorted(site.glob("*.dist-info")):
         headers = HeaderParser().parsestr(read_text(info / "METADATA").partition("\n\n")[0])
         name, version = headers.get("Name", ""), headers.get("Version", "")
@@ -196,6 +218,14 @@ def _python_version(settings: Mapping[str, str], sites: Iterable[Path]) -> str:
     named = next((site.parent.name.removeprefix("python") for site in sites), "")
     candidates = (re.match(r"3\.\d+(\.\d+)?", text) for text in (stated, named))
     return next((found[0] for found in candidates if found), "")
+
+
+def resolved(path: Path) -> Path:
+    """Where a path leads; itself where its links go round in a circle."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        return path
 
 
 def read_text(path: Path) -> str:

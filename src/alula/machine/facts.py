@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
+from alula.errors import UsageError
 from alula.machine.capability import Capability, Isa
 from alula.machine.driver_versions import cuda_of_driver, parse_driver, ptx_isa_of_cuda
 
@@ -29,6 +31,7 @@ class Gpu:
     name: str = ""
     capability: str = ""
     memory_bytes: int = 0
+    memory_used_bytes: int = 0
     bar1_bytes: int = 0
     """As large as the memory where resizable BAR is on."""
     power_watts: float = 0.0
@@ -82,7 +85,9 @@ class Driver:
         if self.cuda:
             major, _, minor = self.cuda.partition(".")
             return int(major), int(minor or 0)
-        return cuda_of_driver(parse_driver(self.version)) if self.version else None
+        with suppress(UsageError):  # vendors of boards and clouds have schemes of their own
+            return cuda_of_driver(parse_driver(self.version))
+        return None
 
     def isa(self) -> Isa | None:
         """The newest PTX that it compiles."""
@@ -114,7 +119,8 @@ class Machine:
     driver: Driver = Driver()
     platform: Platform = Platform()
     interconnect: str = ""
-    """"nvlink" where every pair of GPUs has one, "pcie" where not, "" for one GPU or unknown."""
+    """Of the visible GPUs: "nvlink" where every pair has one, "pcie" where not; "" for one GPU or
+    where it is not known."""
     nvswitch: bool | None = None
     """Whether switches join the NVLinks; multicast needs them. None where it is not known."""
     assumed: tuple[str, ...] = ()
@@ -125,6 +131,11 @@ class Machine:
         """The compute capabilities of the visible GPUs, each once."""
         found = {gpu.cc() for gpu in self.gpus if gpu.visible}
         return tuple(sorted(capability for capability in found if capability is not None))
+
+    def visible_links(self) -> tuple[Link, ...]:
+        """The links between the GPUs that CUDA would use."""
+        shown = {gpu.index for gpu in self.gpus if gpu.visible}
+        return tuple(link for link in self.links if {link.first, link.second} <= shown)
 
     def visible(self) -> tuple[Gpu, ...]:
         """The GPUs that CUDA would use."""

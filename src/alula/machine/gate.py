@@ -49,3 +49,5 @@ class Gate:
     verdict: GateVerdict
     evidence: str
     opened_in: str = ""
+    probe: str = ""
+    """What measures it: a probe, or a part of one as "kernel triton on 12.0"."""

@@ -7,6 +7,7 @@ have.
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -14,8 +15,9 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-from alula.machine.environment import Distribution, Environment
+from alula.machine.environment import Distribution, Environment, resolved
 from alula.machine.library import Library, defined_symbols
+from alula.machine.source import exists, is_folder
 
 SHARED_LIBRARY = re.compile(r"\.so(\.\d+)*$")
 
@@ -26,6 +28,10 @@ _OF_THE_SYSTEM = re.compile(
     r"\.so"
 )
 """There on every system, or within the interpreter."""
+
+
+_MOST_OF_A_CHECKOUT = 200_000
+"""Files looked at: the checkout of vLLM with its builds has under 20,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +88,9 @@ class Linker:
         beside = Path(library.path).parent
         for entry in library.search_path:
             folder = entry.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", str(beside))
-            if (Path(folder) / soname).exists():
+            if exists(Path(folder) / soname):
                 return True
-        return soname in self.offered or (beside / soname).exists() or soname in self._system
+        return soname in self.offered or exists(beside / soname) or soname in self._system
 
     def _unmet(
         self, library: Library, asked: Iterable[str], offered: frozenset[str] | None
@@ -129,7 +135,7 @@ def shared_libraries(distribution: Distribution) -> list[Path]:
     """The shared libraries of a package, each once however many links lead to it."""
     found: dict[Path, Path] = {}
     for path in _library_files(distribution):
-        found.setdefault(path.resolve(), path)
+        found.setdefault(resolved(path), path)
     return list(found.values())
 
 
@@ -137,19 +143,35 @@ def _library_files(distribution: Distribution) -> list[Path]:
     """Every name of every shared library of a package."""
     paths = [distribution.site / file for file in distribution.files if SHARED_LIBRARY.search(file)]
     if distribution.is_editable:
-        paths += sorted(distribution.roots[0].rglob("*.so"))
+        paths += _built_in(distribution.roots[0])
     return paths
+
+
+def _built_in(checkout: Path) -> list[Path]:
+    """Libraries below the checkout of an editable install, which may hold data without end."""
+    found: list[Path] = []
+    seen = 0
+    for folder, folders, files in os.walk(checkout):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [Path(folder, name) for name in sorted(files) if name.endswith(".so")]
+        seen += len(folders) + len(files)
+        if seen > _MOST_OF_A_CHECKOUT:
+            break
+    return found
 
 
 class SystemLibraries:
     """What the system's loader would find: in LD_LIBRARY_PATH, its cache file, its folders."""
 
-    def __init__(self, root: Path = Path("/"), library_path: str = "") -> None:
+    def __init__(
+        self, root: Path = Path("/"), library_path: str = "", prefix: Path | None = None
+    ) -> None:
         machine = platform.machine()
         names = ("lib", "lib64", "usr/lib", "usr/lib64", f"usr/lib/{machine}-linux-gnu")
         self.first = [Path(entry) for entry in library_path.split(":") if entry]
         """Folders of LD_LIBRARY_PATH, which come before a library's own search path."""
-        self._folders = [*self.first, *(root / name for name in names)]
+        own = [] if prefix is None else [prefix]
+        self._folders = [*self.first, *own, *(root / name for name in names)]
         self._cache_file = root / "etc/ld.so.cache"
 
     @cached_property
@@ -161,10 +183,10 @@ class SystemLibraries:
 
     def overriding(self) -> list[Path]:
         """CUDA's libraries that LD_LIBRARY_PATH puts before those of the packages."""
-        files = (path for folder in self.first if folder.is_dir() for path in folder.iterdir())
+        files = (path for folder in self.first if is_folder(folder) for path in folder.glob("lib*"))
         return sorted(path for path in files if _OF_CUDA.match(path.name))
 
     def __contains__(self, soname: str) -> bool:
         if f"\0{soname}\0".encode() in self._cache:
             return True
-        return any((folder / soname).exists() for folder in self._folders)
+        return any(exists(folder / soname) for folder in self._folders)

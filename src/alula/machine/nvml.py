@@ -84,6 +84,7 @@ class Nvml:
             name=_text(self.ask("nvmlDeviceGetName", "", handle)),
             capability=f"{major}.{minor}" if major else "",
             memory_bytes=memory.total if memory else 0,
+            memory_used_bytes=memory.used if memory else 0,
             bar1_bytes=bar1.bar1Total if bar1 else 0,
             power_watts=self.ask("nvmlDeviceGetPowerManagementLimit", 0, handle) / 1000,
             sm_clock_mhz=clock[0],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import queue
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -10,15 +12,37 @@ from alula.machine.facts import Driver, Gpu, Link, Machine
 from alula.machine.nvml import Nvml, close_nvml, open_nvml
 from alula.machine.platform_facts import SystemFiles, driver_of_kernel, pcie_of, read_platform
 
+_SECONDS = 30.0
+"""NVML answers in a second; on eight GPUs without persistence it wakes each of them, in ten."""
 
-def observe() -> Machine:
-    """What can be seen of this machine."""
-    nvml, reason = open_nvml()
+
+def observe(seconds: float = _SECONDS, files: SystemFiles | None = None) -> Machine:
+    """What can be seen of this machine.
+
+    NVML is waited for `seconds` at most: a driver that hangs is then a fact of the report. Its
+    thread is left behind and ends with the process, since no call into a library can be ended.
+    """
+    files = files or SystemFiles()
+    answers: queue.SimpleQueue[Machine | str] = queue.SimpleQueue()
+    threading.Thread(target=lambda: answers.put(_ask(files)), daemon=True).start()
     try:
-        return machine_of(nvml, reason, SystemFiles(), os.environ)
-    finally:
-        if nvml is not None:
-            close_nvml()
+        answer = answers.get(timeout=seconds)
+    except queue.Empty:
+        answer = f"NVML did not answer within {seconds:g} s"
+    return answer if isinstance(answer, Machine) else machine_of(None, answer, files, os.environ)
+
+
+def _ask(files: SystemFiles) -> Machine | str:
+    """The machine, or why NVML could not be asked: whatever it raises, somebody waits for it."""
+    try:
+        nvml, reason = open_nvml()
+        try:
+            return machine_of(nvml, reason, files, os.environ)
+        finally:
+            if nvml is not None:
+                close_nvml()
+    except Exception as error:
+        return f"NVML: {type(error).__name__}: {error}"
 
 
 def machine_of(
@@ -34,16 +58,15 @@ def machine_of(
     split = ", ".join(str(gpu.index) for gpu in gpus if gpu.mig == "on")
     if split:
         notes += (f"GPU {split} is split by MIG: CUDA sees its parts, with less memory each",)
-    links = nvml.links()
-    return Machine(
+    machine = Machine(
         gpus=gpus,
-        links=links,
+        links=nvml.links(),
         driver=replace(nvml.driver(), module=kernel.module),
         platform=read_platform(files, gpus),
-        interconnect=interconnect_of(links),
         nvswitch=nvml.nvswitch(),
         notes=notes,
     )
+    return replace(machine, interconnect=interconnect_of(machine.visible_links()))
 
 
 def interconnect_of(links: tuple[Link, ...]) -> str:

@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 
 from alula.machine.facts import Driver, Gpu, Pcie, Platform
+from alula.machine.source import exists, is_folder
 
 _GENERATION_OF_SPEED = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
 """Gigatransfers a second of each generation, as the kernel writes them."""
@@ -21,6 +22,11 @@ _OF_THE_HOST = (
 _HIDDEN_BY_WSL = (
     "PCIe links, NVLink and topology are hidden by WSL2",
     "the driver is that of Windows; ACS, IOMMU and BIOS settings are not visible",
+)
+
+
+_NOT_OF_LINUX = (
+    "PCIe links, topology and what is inside .dll, .pyd and .dylib files: read on Linux alone",
 )
 
 
@@ -39,7 +45,7 @@ class SystemFiles:
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file."""
-        return (self.root / path).exists()
+        return exists(self.root / path)
 
 
 def read_platform(files: SystemFiles, gpus: tuple[Gpu, ...]) -> Platform:
@@ -47,14 +53,16 @@ def read_platform(files: SystemFiles, gpus: tuple[Gpu, ...]) -> Platform:
     container = _container(files)
     acs, unread = _acs(files, gpus)
     hidden = _HIDDEN_BY_WSL if container == "wsl2" else _OF_THE_HOST if container else ()
+    system = platform.system()
+    elsewhere = () if system == "Linux" else _NOT_OF_LINUX
     return Platform(
-        system=platform.system(),
+        system=system,
         kernel=platform.release(),
         libc=" ".join(platform.libc_ver()).strip(),
         container=container,
         iommu=_iommu(files),
         acs=acs,
-        hidden=hidden + unread,
+        hidden=(*hidden, *elsewhere, *unread),
     )
 
 
@@ -112,8 +120,8 @@ def _container(files: SystemFiles) -> str:
 def _iommu(files: SystemFiles) -> str:
     asked = re.findall(r"\b(?:amd_|intel_)?iommu=\S+", files.text("proc/cmdline"))
     classes = files.root / "sys/class/iommu"
-    active = "on" if classes.is_dir() and any(classes.iterdir()) else ""
-    if not active and classes.is_dir():
+    active = "on" if any(classes.glob("*")) else ""
+    if not active and is_folder(classes):
         active = "off"
     return " ".join([active, *(f"({word})" for word in asked)]).strip()
 

@@ -14,31 +14,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_HOME = re.compile(r"(?:/(?:home|Users|root/home)/|[A-Za-z]:\\Users\\)[^/\\\s\"':;,]+")
+_SLASH = r"(?:/|\\|%2F|%5C){1,4}"
+"""As written in paths of either kind, in text that escapes them, and in addresses."""
+_HOME = re.compile(rf"(?i)(?:\b[a-z](?::|%3A))?{_SLASH}(?:home|users){_SLASH}[^/\\\s\"':;,%]+")
 _SECRET_NAME = (
     r"(?:[A-Za-z0-9_.-]{0,60}[_-])?"
-    r"(?:token|secret|password|passwd|passphrase|(?:api|access|secret|private)[_-]?key|credentials?)"
+    r"(?:token|secret|(?:pg|my|db)?pass(?:word|wd|phrase)|pwd"
+    r"|(?:api|access|secret|private|auth)[_-]?key|signature|credentials?)"
 )
+_VALUE = r"(?:\"[^\"]{0,400}\"|'[^']{0,400}'|[\"']?[^\s\"',;&]+)"
 """Bounded, as every pattern here has to be: reports hold mangled names of thousands of letters."""
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(?:GPU|MIG)-[0-9a-fA-F]{8}-[0-9a-fA-F-]{10,}"), "<uuid>"),
     (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<uuid>"),
     (re.compile(r"(?<=://)[^/\s@]{1,256}@"), ""),
-    (
-        re.compile(rf"(?i)(?<!\w)({_SECRET_NAME}[\"']?\s*[=:]\s*)\[?[\"']?[^\s\"',;\]]+"),
-        r"\1<secret>",
-    ),
-    (re.compile(rf"(?i)(--{_SECRET_NAME}\s+)[^\s\"',;]+"), r"\1<secret>"),
+    (re.compile(rf"(?i)(?<!\w)({_SECRET_NAME}[\"']?\s*[=:]\s*)\[?{_VALUE}"), r"\1<secret>"),
+    (re.compile(rf"(?i)(--{_SECRET_NAME}\s+){_VALUE}"), r"\1<secret>"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.+/=~-]{8,}"), r"\1 <secret>"),
     (
         re.compile(
-            r"\b(?:hf_|sk-|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|AKIA|nvapi-|pypi-|eyJ)[\w.-]{12,}"
+            r"\b(?:hf_|[sr]k[-_]|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|AKIA|ASIA|AIza|ya29\.|npm_"
+            r"|gsk_|r8_|dop_v1_|nvapi-|pypi-|eyJ)[\w.-]{12,}"
         ),
         "<secret>",
     ),
-    (re.compile(r"\b[0-9a-fA-F]{40,}\b"), "<secret>"),
+    (re.compile(r"\b[0-9a-fA-F]{32,}\b"), "<secret>"),
     (re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"), "<address>"),
-    (re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:])"), "<address>"),
+    (re.compile(r"(?<![\w:-])(?:[0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}(?![\w:-])"), "<address>"),
+    (re.compile(r"(?<![\w.])(?:[0-9a-fA-F]{4}\.){2}[0-9a-fA-F]{4}(?![\w.])"), "<address>"),
+    (re.compile(r"(?i)(?<![\w:])::ffff:\d{1,3}(?:\.\d{1,3}){3}(?![\w.])"), "<address>"),
     (re.compile(r"(?<![\w:.])(?:[0-9a-fA-F]{1,4}:){4,7}[0-9a-fA-F]{1,4}(?![\w:])"), "<address>"),
     (
         re.compile(
@@ -46,7 +50,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         "<address>",
     ),
-    (re.compile(r"(?i)\b(serial(?:[ _-]?(?:no|number))?\s*[=:#]\s*)\S+"), r"\1<serial>"),
+    (re.compile(r"(?i)\b((?:serial(?:[ _-]?(?:no|number))?|s/n)\s*[=:#]\s*)\S+"), r"\1<serial>"),
 )
 _IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
 _VERSION = re.compile(r"(?<![\w.])\d+(?:\.\d+){3}(?![\w.])")
@@ -82,12 +86,15 @@ class Redactor:
         text = self._without_patterns(text)
         # The longest first: a host's name may begin with its owner's.
         for name, instead in sorted(self.names.items(), key=lambda item: -len(item[0])):
-            text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", instead, text)
+            text = re.sub(rf"(?i)(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", instead, text)
         return text
 
     def _key(self, text: str) -> str:
-        """A key; one that is an identifier is the report's own word, whoever is called so too."""
-        return text if text.isidentifier() else self.text(text)
+        """A key; one that is an identifier is the report's own word, whoever is called so too.
+
+        It may be a key of another kind all the same.
+        """
+        return self._without_patterns(text) if text.isidentifier() else self.text(text)
 
     def _without_patterns(self, text: str) -> str:
         if len(self.home) > 1:
@@ -132,4 +139,7 @@ def own_redactor(versions: frozenset[str] = frozenset()) -> Redactor:
     names[host] = names[host.partition(".")[0]] = "<host>"
     common = {"root", "localhost", "user", "ubuntu", "docker", "nvidia", "python", "torch", "cuda"}
     kept = {n: i for n, i in names.items() if len(n) >= _SHORTEST_NAME and n.lower() not in common}
-    return Redactor(str(Path.home()), kept, versions)
+    home = ""
+    with suppress(RuntimeError):  # there may be none
+        home = str(Path.home())
+    return Redactor(home, kept, versions)

@@ -7,58 +7,25 @@ a child that cannot be ended is named.
 
 from __future__ import annotations
 
-import json
+import math
 import os
-import signal
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
-from typing import IO, Any
-
-import psutil
 
 from alula.errors import UsageError
 from alula.machine.facts import Machine
+from alula.machine.probe_child import Ending, Outcome, run_script
+from alula.machine.source import exists
 
 _SCRIPTS = Path(__file__).with_name("probes")
 NAMES = ("import", "kernel", "p2p", "collective")
 """In the order in which they are run: each needs what the one before shows."""
 
 SECONDS = {"import": 180.0, "kernel": 180.0, "p2p": 120.0, "collective": 240.0}
-MEMORY = 32 << 30
-"""Bytes of host memory that a probe and its children may hold together."""
-_POLL = 0.1
-_GRACE = 5.0
-_MOST_OUTPUT = 64 << 10
-
-
-class Ending(StrEnum):
-    """How a probe ended."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    HUNG = "hung"
-    TOO_LARGE = "too large"
-    NOT_RUN = "not run"
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one probe. A failure is a finding, not an error of the doctor."""
-
-    name: str
-    ending: Ending
-    seconds: float = 0.0
-    findings: tuple[str, ...] = ()
-    measured: dict[str, Any] = field(default_factory=dict)
-    stuck: tuple[int, ...] = ()
-    """Processes that could not be ended."""
+_IDLE_MEMORY = 2 << 30
+"""Bytes that the driver itself may hold of a GPU on which nobody computes."""
 
 
 def check_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -75,7 +42,11 @@ def check_names(names: Sequence[str]) -> tuple[str, ...]:
 
 def check_idle(machine: Machine, force: bool) -> None:
     """UsageError where somebody computes on a GPU that the probes would use."""
-    busy = [str(gpu.index) for gpu in machine.visible() if gpu.processes]
+    # A container hides the processes of others, but not the memory that they hold.
+    idle = _IDLE_MEMORY if machine.platform.container else math.inf
+    busy = [
+        str(gpu.index) for gpu in machine.visible() if gpu.processes or gpu.memory_used_bytes > idle
+    ]
     if busy and not force:
         raise UsageError(
             f"GPU {', '.join(busy)} is in use",
@@ -117,131 +88,6 @@ def _activated(python: Path, environ: Mapping[str, str], caches: Path) -> dict[s
     }
 
 
-def run_script(
-    name: str,
-    command: list[str],
-    seconds: float,
-    memory: int = MEMORY,
-    environ: dict[str, str] | None = None,
-) -> Outcome:
-    """Run one probe within its limits and read what it printed."""
-    start = time.monotonic()
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        try:
-            child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env=environ,
-                start_new_session=True,
-            )
-        except OSError as error:
-            return Outcome(name, Ending.FAILED, findings=(f"{command[0]}: {error.strerror}",))
-        ending, stuck = _watch(child, start + seconds, memory)
-        took = round(time.monotonic() - start, 2)
-        if ending is not None:
-            found = (f"ended after {took} s", *_last_lines(err))
-            return Outcome(name, ending, took, found, stuck=stuck)
-        return _outcome(name, child.returncode, took, _tail(out), _last_lines(err), stuck)
-
-
-def _watch(
-    child: subprocess.Popen[bytes], deadline: float, memory: int
-) -> tuple[Ending | None, tuple[int, ...]]:
-    """Wait for a child, and end what it leaves; None where it ended by itself."""
-    family: dict[int, psutil.Process] = {}
-    ending = None
-    try:
-        while child.poll() is None and ending is None:
-            held = _memory_of(child.pid, family)
-            if time.monotonic() > deadline:
-                ending = Ending.HUNG
-            elif held > memory:
-                ending = Ending.TOO_LARGE
-            else:
-                time.sleep(_POLL)
-    finally:
-        stuck = _end(child, family)
-    return ending, stuck
-
-
-def _memory_of(pid: int, family: dict[int, psutil.Process]) -> int:
-    """Bytes held by a process and its descendants, whom `family` comes to know."""
-    held = 0
-    with suppress(psutil.Error):
-        parent = psutil.Process(pid)
-        for process in (parent, *parent.children(recursive=True)):
-            family[process.pid] = process
-            with suppress(psutil.Error):
-                held += process.memory_info().rss
-    return held
-
-
-def _end(child: subprocess.Popen[bytes], family: dict[int, psutil.Process]) -> tuple[int, ...]:
-    """End a child's session and every descendant seen; the ids of those that will not go."""
-    if child.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(_GRACE)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    for process in family.values():
-        with suppress(psutil.Error):
-            process.kill()
-    with suppress(subprocess.TimeoutExpired):
-        child.wait(_GRACE)
-    others = [process for pid, process in family.items() if pid != child.pid]
-    _, left = psutil.wait_procs(others, timeout=_GRACE)
-    stuck = {process.pid for process in left if _alive(process)}
-    return tuple(sorted(stuck | ({child.pid} if child.poll() is None else set())))
-
-
-def _alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
-
-
-def _outcome(
-    name: str, code: int, took: float, out: str, err: tuple[str, ...], stuck: tuple[int, ...]
-) -> Outcome:
-    answer = _answer(out)
-    if answer is None:
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        return Outcome(name, Ending.FAILED, took, (f"no answer, {how}", *err), stuck=stuck)
-    findings = tuple(str(finding) for finding in answer["findings"])
-    ending = Ending.FAILED if findings or code else Ending.PASSED
-    return Outcome(name, ending, took, findings, answer["measured"], stuck)
-
-
-def _answer(out: str) -> dict[str, Any] | None:
-    """The last line that is an answer; packages print what they like before it."""
-    for line in reversed(out.splitlines()):
-        with suppress(ValueError):
-            value = json.loads(line)
-            if (
-                isinstance(value, dict)
-                and isinstance(value.get("findings"), list)
-                and isinstance(value.get("measured"), dict)
-            ):
-                return value
-    return None
-
-
-def _tail(file: IO[bytes]) -> str:
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - _MOST_OUTPUT))
-    return file.read().decode("utf-8", "replace")
-
-
-def _last_lines(file: IO[bytes]) -> tuple[str, ...]:
-    lines = [line.strip() for line in _tail(file).splitlines() if line.strip()]
-    return tuple(line[:300] for line in lines[-3:])
-
-
 def python_of(prefix: Path) -> Path:
     """The interpreter of an environment, not resolved: a link is what makes it one.
 
@@ -250,7 +96,7 @@ def python_of(prefix: Path) -> Path:
     if prefix == Path(sys.prefix):
         return Path(sys.executable)
     for name in ("bin/python", "bin/python3", "Scripts/python.exe"):
-        if (prefix / name).exists():
+        if exists(prefix / name):
             return prefix / name
     raise UsageError(
         f"{prefix} has no Python to run probes with",

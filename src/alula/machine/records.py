@@ -5,11 +5,12 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_LARGEST = 1 << 63
 
 
 def to_json(facts: Any) -> Any:
@@ -28,6 +29,10 @@ def from_json(kind: type[T], value: object, where: str = "report") -> T:
         raise ValueError(f"{where} is not an object")
     if not is_dataclass(kind):
         raise TypeError(f"{kind} is no dataclass")
+    for needed in fields(kind):
+        optional = needed.default is not MISSING or needed.default_factory is not MISSING
+        if not optional and needed.name not in value:
+            raise ValueError(f"{where}.{needed.name} is missing")
     hints = typing.get_type_hints(kind)
     return kind(
         **{
@@ -64,4 +69,6 @@ def _plain(kind: Any, value: object, where: str) -> object:
         return float(value)
     if type(value) is not kind:
         raise ValueError(f"{where} is {value!r}, not of type {kind.__name__}")
+    if isinstance(value, int) and abs(value) >= _LARGEST:
+        raise ValueError(f"{where} is larger than any such number")
     return value

@@ -13,7 +13,7 @@ from alula.machine.facts import Machine
 from alula.machine.gate import Gate
 from alula.machine.kernels import EmptyKernels
 from alula.machine.library import Library
-from alula.machine.probing import Outcome
+from alula.machine.probe_child import Outcome
 from alula.machine.records import to_json
 from alula.machine.software import Software
 

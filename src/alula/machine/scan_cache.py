@@ -14,6 +14,7 @@ from typing import Any
 
 from alula.machine.allow_lists import AllowList
 from alula.machine.records import from_json
+from alula.machine.source import exists
 
 FORMAT = 2
 _LARGEST = 64 << 20
@@ -45,7 +46,7 @@ class ScanCache:
         """Keep what was found; a cache that cannot be written is done without."""
         if self._path is None or self._used.items() <= self._known.items():
             return
-        files = {name: entry for name, entry in self._known.items() if Path(name).exists()}
+        files = {name: entry for name, entry in self._known.items() if exists(Path(name))}
         partial = self._path.with_suffix(f".{os.getpid()}")
         try:
             text = json.dumps({"format": FORMAT, "files": {**files, **self._used}})

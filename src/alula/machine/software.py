@@ -66,7 +66,9 @@ def read_software(
     environment: Environment, environ: Mapping[str, str], cache: Path | None = None
 ) -> Software:
     """Everything that files say of an environment; `cache` is a file to keep scans in."""
-    system = SystemLibraries(library_path=environ.get("LD_LIBRARY_PATH", ""))
+    system = SystemLibraries(
+        library_path=environ.get("LD_LIBRARY_PATH", ""), prefix=environment.library_folder()
+    )
     components = read_components(environment, system)
     toolkits = find_toolkits(environment, environ)
     return Software(

@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
 LARGEST_READ = 256 << 20
 """Bytes taken at once at most: a file that asks for more is not one a linker wrote."""
+
+
+_ALWAYS, _LARGEST_SUM = 64 << 20, 8 << 30
+"""Bytes of one file that are read in all: four times the file and some, and never more than this.
+Thousands of sections may name one table, so that a small file would be read for hours."""
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file and it may be seen, where `Path.is_file` would raise."""
+    return _holds(path.is_file)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is such a folder and it may be seen."""
+    return _holds(path.is_dir)
+
+
+def exists(path: Path) -> bool:
+    """Whether there is anything at a path that may be seen, of any length."""
+    return _holds(path.exists)
+
+
+def _holds(question: Callable[[], bool]) -> bool:
+    try:
+        return question()
+    except (OSError, ValueError):
+        return False
 
 
 class DamagedError(ValueError):
@@ -56,6 +84,7 @@ class FileSource(AbstractContextManager["FileSource"]):
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         self._file = os.fdopen(os.open(path, flags), "rb", buffering=0)
         self.size = os.fstat(self._file.fileno()).st_size
+        self._left = min(4 * self.size + _ALWAYS, _LARGEST_SUM)
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
@@ -63,6 +92,9 @@ class FileSource(AbstractContextManager["FileSource"]):
     def read(self, offset: int, size: int) -> bytes:
         """Exactly `size` bytes from `offset`."""
         check_range(offset, size, self.size)
+        self._left -= size
+        if self._left < 0:
+            raise DamagedError("its tables ask for the same bytes over and over")
         self._file.seek(offset)
         data = self._file.read(size)
         if len(data) != size:

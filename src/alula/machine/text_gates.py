@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from alula.machine.environment import Distribution, Environment
+from alula.machine.source import is_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def _line_of(distribution: Distribution, file: str, text: str) -> int:
     """The line that holds a text, 0 where there is none."""
     for root in distribution.roots:
         for path in (root / file, root / "python" / file):
-            if not path.is_file():
+            if not is_file(path):
                 continue
             try:
                 lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

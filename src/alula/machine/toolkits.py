@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from alula.machine.capability import Capability
-from alula.machine.environment import Environment
+from alula.machine.environment import Environment, resolved
+from alula.machine.source import exists, is_file
 
 _RELEASE = re.compile(rb"Cuda compilation tools, release (\d+\.\d+), V(\d+\.\d+\.\d+)")
 _ARCHITECTURE = re.compile(rb"sm_(\d{2,3}[af]?)\0")
 _OLDEST = {13: 75, 12: 50}
 """Oldest architecture of each major version: ptxas goes on naming what it no longer compiles for.
 Source: release notes of CUDA 12.0 and 13.0."""
-_CALL = re.compile(rb"\A#!.*\n(?:#.*\n|\s*\n)*\s*exec\s+\"?(/[^\s\"]*/nvcc)\"?\s")
+_CALL = re.compile(rb"\A#!.*\n(?:#.*\n|[ \t\r]*\n)*[ \t]*exec\s+\"?(/[^\s\"]*/nvcc)\"?\s")
 _LONGEST_SCRIPT = 4096
 _LARGEST_TOOL = 256 << 20
 _PIECE = 8 << 20
@@ -69,8 +70,8 @@ def find_toolkits(
     found: dict[Path, Toolkit] = {}
     for home in homes:
         tool = home / "bin/ptxas"
-        if tool.is_file() and tool.resolve() not in found:
-            found[tool.resolve()] = replace(read_ptxas(tool), path=str(home))
+        if is_file(tool) and resolved(tool) not in found:
+            found[resolved(tool)] = replace(read_ptxas(tool), path=str(home))
     return tuple(found.values())
 
 
@@ -95,7 +96,7 @@ def _number(architecture: str) -> int:
 
 def _pieces(path: Path) -> Iterable[bytes]:
     """A file in overlapping pieces, so that it is never in memory as a whole."""
-    if not path.is_file():  # a pipe would be waited for
+    if not is_file(path):  # a pipe would be waited for
         return
     with path.open("rb") as file:
         before, left = b"", _LARGEST_TOOL
@@ -113,9 +114,9 @@ def jits(
     torch.utils.cpp_extension, flashinfer.jit.cpp_ext and deep_gemm look at CUDA_HOME, then
     CUDA_PATH, then for nvcc on PATH, then at /usr/local/cuda.
     """
-    by_path = {Path(toolkit.path).resolve(): toolkit for toolkit in toolkits}
+    by_path = {resolved(Path(toolkit.path)): toolkit for toolkit in toolkits}
     home, because = _cuda_home(environment, environ)
-    picked = None if home is None else by_path.get(home.resolve(), _toolkit_at(home))
+    picked = None if home is None else by_path.get(resolved(home), _toolkit_at(home))
     return (
         Jit("torch extensions", picked, because),
         Jit("FlashInfer", picked, because),
@@ -127,18 +128,21 @@ def jits(
 
 def _toolkit_at(home: Path) -> Toolkit:
     """The toolkit that an nvcc belongs to, which may be a link to another place."""
-    compiler = _called_by((home / "bin/nvcc").resolve())
+    compiler = _called_by(resolved(home / "bin/nvcc"))
     found = read_ptxas(compiler.with_name("ptxas"))
     return replace(found, path=str(home), version=found.version or read_ptxas(compiler).version)
 
 
 def _called_by(compiler: Path) -> Path:
     """The nvcc behind one that is a script of a single call, as packages of systems write them."""
-    if not compiler.is_file():
+    try:
+        if not is_file(compiler):
+            return compiler
+        with compiler.open("rb") as file:
+            found = _CALL.search(file.read(_LONGEST_SCRIPT))
+    except OSError:
         return compiler
-    with compiler.open("rb") as file:
-        found = _CALL.search(file.read(_LONGEST_SCRIPT))
-    return Path(os.fsdecode(found[1])).resolve() if found else compiler
+    return resolved(Path(os.fsdecode(found[1]))) if found else compiler
 
 
 def _cuda_home(environment: Environment, environ: Mapping[str, str]) -> tuple[Path | None, str]:
@@ -148,11 +152,11 @@ def _cuda_home(environment: Environment, environ: Mapping[str, str]) -> tuple[Pa
     # An activated environment stands first on PATH.
     folders = [str(environment.prefix / "bin"), *environ.get("PATH", "").split(":")]
     for folder in filter(None, folders):
-        if (Path(folder) / "nvcc").is_file():
+        if is_file(Path(folder) / "nvcc"):
             # As their sources do it: a link to nvcc elsewhere is not followed.
             return Path(folder).parent, f"nvcc stands in {folder}"
     default = Path("/usr/local/cuda")
-    if default.exists():
+    if exists(default):
         return default, "it is the default place"
     return None, "CUDA_HOME is not set, and there is neither an nvcc on PATH nor /usr/local/cuda"
 
@@ -168,9 +172,9 @@ def _triton(environment: Environment, environ: Mapping[str, str]) -> list[Jit]:
         ("ptxas-blackwell", "TRITON_PTXAS_BLACKWELL_PATH", "Triton from 10.0 on"),
     ):
         own = Path(environ.get(name, ""))
-        if environ.get(name) and own.is_file():
+        if environ.get(name) and is_file(own):
             found.append(Jit(scope, read_ptxas(own), f"{name} is set"))
-        elif (folder / tool).is_file():
+        elif is_file(folder / tool):
             found.append(Jit(scope, read_ptxas(folder / tool), "Triton brings it"))
     return found
 

@@ -19,9 +19,11 @@ from alula.machine.capability import Capability
 from alula.machine.driver_versions import cuda_of_driver, parse_driver
 from alula.machine.facts import Driver, Gpu, Link, Machine, Platform
 from alula.machine.records import from_json
+from alula.machine.source import is_file
 
 _MOST_GPUS = 1024
 _LARGEST_REPORT = 64 << 20
+_BOARD = 8
 _GB = 10**9
 _GIB = 2**30
 
@@ -33,6 +35,8 @@ class _Model(NamedTuple):
     power_watts: float
     links: str
     """How several of them are joined where they are sold as one machine."""
+    switched: bool = False
+    """Whether boards of eight have NVSwitch; boards of four are joined without."""
 
 
 _MODELS = {
@@ -45,11 +49,11 @@ _MODELS = {
     "gb10": _Model("NVIDIA GB10", "12.1", 128 * _GB, 140, "pcie"),
     "l40s": _Model("NVIDIA L40S", "8.9", 48 * _GB, 350, "pcie"),
     "v100": _Model("Tesla V100-SXM2-32GB", "7.0", 32 * _GIB, 300, "nvlink"),
-    "a100": _Model("NVIDIA A100-SXM4-80GB", "8.0", 80 * _GIB, 400, "nvlink"),
-    "h100": _Model("NVIDIA H100 80GB HBM3", "9.0", 80 * _GB, 700, "nvlink"),
-    "h200": _Model("NVIDIA H200", "9.0", 141 * _GB, 700, "nvlink"),
-    "b200": _Model("NVIDIA B200", "10.0", 180 * _GB, 1000, "nvlink"),
-    "b300": _Model("NVIDIA B300", "10.3", 288 * _GB, 1400, "nvlink"),
+    "a100": _Model("NVIDIA A100-SXM4-80GB", "8.0", 80 * _GIB, 400, "nvlink", switched=True),
+    "h100": _Model("NVIDIA H100 80GB HBM3", "9.0", 80 * _GB, 700, "nvlink", switched=True),
+    "h200": _Model("NVIDIA H200", "9.0", 141 * _GB, 700, "nvlink", switched=True),
+    "b200": _Model("NVIDIA B200", "10.0", 180 * _GB, 1000, "nvlink", switched=True),
+    "b300": _Model("NVIDIA B300", "10.3", 288 * _GB, 1400, "nvlink", switched=True),
 }
 """Names, memory and power as NVIDIA's data sheets state them."""
 
@@ -94,7 +98,7 @@ def named(text: str) -> Machine:
         return _preset(1, text, text)
     if found := _PRESET.fullmatch(text):
         return _preset(int(found[1]), found[2], text)
-    if not Path(text).is_file():
+    if not is_file(Path(text)):
         raise UsageError(
             f"--machine {text!r} is not known",
             "it is neither a file nor a model, nor a count and a model, as in 8x-rtx-pro-6000",
@@ -116,7 +120,8 @@ def _preset(count: int, model: str, text: str) -> Machine:
         for n in range(count)
     )
     machine = Machine(gpus=gpus, platform=Platform(system="Linux"), assumed=(text,))
-    return _joined(machine, known.links)
+    joined = _joined(machine, known.links)
+    return replace(joined, nvswitch=True) if known.switched and count >= _BOARD else joined
 
 
 def _saved(path: Path) -> Machine:
@@ -124,7 +129,7 @@ def _saved(path: Path) -> Machine:
     try:
         if path.stat().st_size > _LARGEST_REPORT:
             raise ValueError(f"it is larger than {_LARGEST_REPORT >> 20} MiB")
-        report = json.loads(path.read_text(encoding="utf-8"))
+        report = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
         machine = report["machine"] if isinstance(report, dict) else None
         return replace(
             _checked(from_json(Machine, machine, "machine")), assumed=(f"report {path.name}",)
@@ -137,10 +142,21 @@ def _saved(path: Path) -> Machine:
         ) from error
 
 
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
 def _checked(machine: Machine) -> Machine:
-    """A machine whose texts are what they should be; UsageError and ValueError otherwise."""
+    """A machine whose facts fit each other; ValueError otherwise."""
     if len(machine.gpus) > _MOST_GPUS:
         raise ValueError(f"it has more than {_MOST_GPUS} GPUs")
+    numbers = {gpu.index for gpu in machine.gpus}
+    if len(numbers) < len(machine.gpus):
+        raise ValueError("two of its GPUs have one index")
+    if any(not {link.first, link.second} <= numbers for link in machine.links):
+        raise ValueError("one of its links leads to a GPU that it has not")
+    if machine.interconnect not in ("", "pcie", "nvlink"):
+        raise ValueError(f"machine.interconnect is {machine.interconnect!r}")
     try:
         machine.capabilities()
         machine.driver.isa()
@@ -191,7 +207,7 @@ def _with_links(machine: Machine, links: str) -> Machine:
 
 
 def _joined(machine: Machine, links: str) -> Machine:
-    """All GPUs joined in one way: over switches by NVLink, or not at all by it."""
+    """All GPUs joined in one way: by NVLink, of which it is not said whether it has switches."""
     distance = "NV" if links == "nvlink" else ""
     pairs = combinations([gpu.index for gpu in machine.gpus], 2)
     several = len(machine.gpus) > 1
@@ -199,5 +215,5 @@ def _joined(machine: Machine, links: str) -> Machine:
         machine,
         links=tuple(Link(first, second, distance) for first, second in pairs),
         interconnect=links if several else "",
-        nvswitch=(links == "nvlink") if several else None,
+        nvswitch=False if several and links == "pcie" else machine.nvswitch or None,
     )

@@ -26,17 +26,20 @@ def main() -> None:
     """Import what is there."""
     findings: list[str] = []
     measured: dict[str, Any] = {}
+    parts: dict[str, str] = {}
     for name in PACKAGES:
         if importlib.util.find_spec(name) is None:
             continue
         try:
             module = importlib.import_module(name)
         except BaseException as error:  # what stops an import may be anything
-            findings.append(f"import {name}: {type(error).__name__}: {error}"[:500])
+            parts[name] = f"{type(error).__name__}: {error}"[:500]
+            findings.append(f"import {name}: {parts[name]}")
         else:
+            parts[name] = ""
             measured[name] = str(getattr(module, "__version__", "imported"))
     measured["libraries"] = loaded_libraries()
-    print(json.dumps({"findings": findings, "measured": measured}))
+    print(json.dumps({"findings": findings, "measured": measured, "parts": parts}))
 
 
 if __name__ == "__main__":

@@ -94,6 +94,7 @@ def main() -> None:
     torch: Any = importlib.import_module("torch")
     findings: list[str] = []
     measured: dict[str, str] = {}
+    parts: dict[str, str] = {}
     torch.manual_seed(0)
     for number in range(torch.cuda.device_count()):
         torch.cuda.set_device(number)
@@ -105,13 +106,15 @@ def main() -> None:
                 torch.cuda.synchronize()
             except Exception as error:
                 wrong = f"{type(error).__name__}: {error}"[:500]
+            capability = ".".join(map(str, torch.cuda.get_device_capability(number)))
+            parts[f"{name} on {capability} (GPU {number})"] = wrong or ""
             if wrong:
                 findings.append(f"{name} on GPU {number}: {wrong}")
             else:
                 measured[f"{name} on GPU {number}"] = "agrees with the CPU"
     if not torch.cuda.device_count():
         findings.append("torch sees no GPU")
-    print(json.dumps({"findings": findings, "measured": measured}))
+    print(json.dumps({"findings": findings, "measured": measured, "parts": parts}))
 
 
 if __name__ == "__main__":

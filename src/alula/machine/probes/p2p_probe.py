@@ -48,6 +48,7 @@ def main() -> None:
     torch: Any = importlib.import_module("torch")
     findings: list[str] = []
     measured: dict[str, str] = {}
+    parts: dict[str, str] = {}
     count = torch.cuda.device_count()
     for first in range(count):
         for second in range(count):
@@ -59,12 +60,13 @@ def main() -> None:
                 wrong, speed = copied_well(torch, first, second)
             except Exception as error:
                 wrong, speed = f"{type(error).__name__}: {error}"[:500], 0.0
+            parts[f"GPU {pair}"] = wrong or ("" if able else "copies go through the host")
             if wrong:
                 findings.append(f"GPU {pair}: {wrong}")
             else:
                 way = "peer access" if able else "staged through the host"
                 measured[f"GPU {pair}"] = f"{speed:.1f} GB/s, {way}"
-    print(json.dumps({"findings": findings, "measured": measured}))
+    print(json.dumps({"findings": findings, "measured": measured, "parts": parts}))
 
 
 if __name__ == "__main__":
