@@ -60,6 +60,8 @@ class LaunchRecord(NamedTuple):
     """Nodes verified in all sequences together."""
     emitted: int
     seconds: float
+    round_tokens: int = 0
+    """Of those emitted, the ones that came out of rounds."""
 
 
 class Engine:
@@ -93,9 +95,9 @@ class Engine:
         self.max_length = size.max_length
         self._vocab_size = min(shape.vocab_size, model.tokenizer.vocab_size)
         self._speculator = speculator
-        self._pages = PageAllocator(size.pages, settings.page_size, reuse=settings.prefix_cache)
+        self.pages = PageAllocator(size.pages, settings.page_size, reuse=settings.prefix_cache)
         self.scheduler = Scheduler(
-            self._pages,
+            self.pages,
             max_sequences=settings.max_sequences,
             row_budget=max(settings.chunk_rows, settings.max_sequences * round_rows),
             round_rows=round_rows,
@@ -225,6 +227,7 @@ class Engine:
             chunk_rows=sum(chunk.end - chunk.start for chunk in step.chunks),
             draft_nodes=sum(part.nodes for _, part in rounds),
             emitted=sum(len(part.tokens) for part in emitted),
+            round_tokens=sum(len(part.tokens) for _, part in rounds),
             seconds=seconds,
         )
         self._speculator.observe(record, [(s.id, part) for s, part in rounds])
