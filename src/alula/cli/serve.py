@@ -127,7 +127,7 @@ def serve(
             hang_timeout=hang_timeout,
             drain_timeout=drain_timeout,
             restart=restart,
-            log_file=None if log_file is None else str(log_file),
+            log_file=log_file,
         ),
         lambda line: print_dim([line]),
     )

@@ -20,7 +20,7 @@ from alula.server import asking, refusals
 from alula.server.asking import Asked, Served
 from alula.server.gate import Gate
 from alula.server.messages import Piece
-from alula.server.refusals import ErrorBody, Refusal, refusal_of
+from alula.server.refusals import ErrorBody, RequestError, refusal_of
 from alula.server.replies import ChatChoice, Reply, TextChoice, Usage, collected
 from alula.server.schemas import ChatRequest, CompletionRequest, Sampling
 from alula.server.service import Service
@@ -36,7 +36,7 @@ def make_app(service: Service, api_keys: Sequence[str], most_bytes: int) -> Fast
     """The application over one service. Without keys it is open to everyone who reaches it."""
     app = FastAPI(title="alula", version=__version__, docs_url=None, redoc_url=None)
     app.add_middleware(Gate, api_keys=api_keys, most_bytes=most_bytes)
-    app.add_exception_handler(Refusal, refusals.handle_refusal)
+    app.add_exception_handler(RequestError, refusals.handle_refusal)
     app.add_exception_handler(RequestValidationError, refusals.handle_validation)
     app.add_exception_handler(AlulaError, refusals.handle_alula)
     app.add_exception_handler(HTTPException, refusals.handle_http)
@@ -69,7 +69,7 @@ def _add_completions(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/embeddings", responses=_error_responses(400, 401))
     async def embeddings() -> Response:
-        raise Refusal(
+        raise RequestError(
             400,
             "/v1/embeddings is not supported: alula serves language models that write text",
             code="unsupported_endpoint",
@@ -190,6 +190,7 @@ class EventStream(StreamingResponse):
         self._held = held
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them all, or as many as the client takes."""
         with self._held:
             await super().__call__(scope, receive, send)
 

@@ -10,7 +10,7 @@ from alula.errors import UsageError
 from alula.sampling.params import SamplingParams
 from alula.server.grammars import grammar_of
 from alula.server.messages import Ready
-from alula.server.refusals import Refusal
+from alula.server.refusals import RequestError
 from alula.server.schemas import ChatRequest, CompletionRequest, Message, Sampling
 from alula.text.chat_template import ChatTemplate
 from alula.text.tokenizer import Tokenizer
@@ -43,7 +43,7 @@ class Asked(NamedTuple):
 
 
 async def completion(body: CompletionRequest, served: Served) -> Asked:
-    """Raises Refusal or UsageError for what cannot be answered."""
+    """Raises RequestError or UsageError for what cannot be answered."""
     texts = [body.prompt] if _is_one(body.prompt) else body.prompt
     prompts = [await _encoded(text, served, add_bos=None) for text in texts]
     params = _params(body, served, prompts, body.max_tokens, body.logprobs, grammar_of(body))
@@ -51,10 +51,10 @@ async def completion(body: CompletionRequest, served: Served) -> Asked:
 
 
 async def chat(body: ChatRequest, served: Served) -> Asked:
-    """Raises Refusal or UsageError for what cannot be answered."""
+    """Raises RequestError or UsageError for what cannot be answered."""
     template = served.template
     if template is None:
-        raise Refusal(
+        raise RequestError(
             400,
             f"{served.ready.model} has no chat template, so it cannot chat; use /v1/completions",
             param="messages",
@@ -64,7 +64,9 @@ async def chat(body: ChatRequest, served: Served) -> Asked:
     # The template writes the beginning-of-sequence token itself, where the model wants one.
     prompts = [await _encoded(text, served, add_bos=False)]
     if body.max_tokens is not None and body.max_completion_tokens is not None:
-        raise Refusal(400, "max_tokens and max_completion_tokens exclude each other", param="max_tokens")
+        raise RequestError(
+            400, "max_tokens and max_completion_tokens exclude each other", param="max_tokens"
+        )
     most = body.max_completion_tokens or body.max_tokens
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     params = _params(body, served, prompts, most, logprobs, grammar_of(body, tools))
@@ -75,7 +77,7 @@ def _form(template: ChatTemplate, served: Served) -> ToolForm:
     form = tool_form(template)
     if form is None:
         message = f"tools are not supported: the chat template of {served.ready.model} has none"
-        raise Refusal(400, message, param="tools", code="unsupported_parameter")
+        raise RequestError(400, message, param="tools", code="unsupported_parameter")
     return form
 
 
@@ -83,7 +85,9 @@ async def _rendered(template: ChatTemplate, body: ChatRequest, tools: ToolForm |
     variables = body.chat_template_kwargs or {}
     reserved = {"messages", "tools", "add_generation_prompt"} & set(variables)
     if reserved:
-        raise Refusal(400, f"chat_template_kwargs cannot set {reserved.pop()}", param="chat_template_kwargs")
+        raise RequestError(
+            400, f"chat_template_kwargs cannot set {reserved.pop()}", param="chat_template_kwargs"
+        )
     messages = [_for_template(message) for message in body.messages]
     if tools is not None:
         variables = variables | {
@@ -108,7 +112,7 @@ def _for_template(message: Message) -> dict[str, Any]:
         try:
             call["function"]["arguments"] = json.loads(call["function"]["arguments"])
         except ValueError as error:
-            raise Refusal(
+            raise RequestError(
                 400, f"the arguments of a tool call are no JSON: {error}", param="messages"
             ) from error
     return found
@@ -138,11 +142,7 @@ def _params(
     room = served.ready.max_length - max(len(prompt) for prompt in prompts)
     if room < 1 or (max_tokens is not None and max_tokens > room):
         raise _too_long(served.ready.max_length, room, max_tokens)
-    given = {
-        name: value
-        for name in _SAME
-        if (value := getattr(body, name)) is not None
-    }
+    given = {name: value for name in _SAME if (value := getattr(body, name)) is not None}
     return SamplingParams(
         **given,
         stop_token_ids=body.stop_token_ids or (),
@@ -177,10 +177,10 @@ def _bias(bias: dict[str, float] | None) -> dict[int, float] | None:
         ) from error
 
 
-def _too_long(context: int, room: int, max_tokens: int | None) -> Refusal:
+def _too_long(context: int, room: int, max_tokens: int | None) -> RequestError:
     prompt = context - room
     wanted = "at least 1" if max_tokens is None else str(max_tokens)
-    return Refusal(
+    return RequestError(
         400,
         f"the context holds {context} tokens, of which the prompt takes {prompt}; {wanted} more "
         "are asked for",

@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from alula.server.refusals import Refusal
+from alula.server.refusals import RequestError
 
 _OPEN_PATHS = ("/", "/health", "/ready")
 
@@ -23,6 +23,7 @@ class Gate:
         self._most_bytes = most_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -33,14 +34,14 @@ class Gate:
             return
         await self._app(scope, self._counted(receive), send)
 
-    def _refusal(self, path: str, headers: Headers) -> Refusal | None:
+    def _refusal(self, path: str, headers: Headers) -> RequestError | None:
         if self._keys and path not in _OPEN_PATHS and not self._knows(headers):
             message = "this server wants one of its API keys, as Authorization: Bearer KEY"
             challenge = {"WWW-Authenticate": "Bearer"}
-            return Refusal(401, message, code="invalid_api_key", headers=challenge)
+            return RequestError(401, message, code="invalid_api_key", headers=challenge)
         length = headers.get("content-length", "0")
         if length.isdigit() and int(length) > self._most_bytes:
-            return Refusal(413, self._too_large(), code="request_too_large")
+            return RequestError(413, self._too_large(), code="request_too_large")
         return None
 
     def _knows(self, headers: Headers) -> bool:

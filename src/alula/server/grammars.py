@@ -6,7 +6,7 @@ from typing import Any
 
 from llguidance import LLMatcher
 
-from alula.server.refusals import Refusal
+from alula.server.refusals import RequestError
 from alula.server.schemas import ChatRequest, NamedTool, Sampling
 from alula.text.tools import ToolForm, forced_grammar
 
@@ -16,18 +16,18 @@ _ANY_OBJECT = {"type": "object"}
 def grammar_of(body: Sampling, tools: ToolForm | None = None) -> str | None:
     """The grammar that a request asks for, None where it asks for none.
 
-    Raises Refusal where it asks for several, or for one that cannot be compiled.
+    Raises RequestError where it asks for several, or for one that cannot be compiled.
     """
     asked = _asked(body, tools)
     if not asked:
         return None
     if len(asked) > 1:
         names = " and ".join(asked)
-        raise Refusal(400, f"{names} exclude each other", param=next(iter(asked)))
+        raise RequestError(400, f"{names} exclude each other", param=next(iter(asked)))
     ((param, grammar),) = asked.items()
     fault, messages = LLMatcher.validate_grammar_with_warnings(grammar)
     if fault:
-        raise Refusal(400, f"{param} cannot be used: {messages[0]}", param=param)
+        raise RequestError(400, f"{param} cannot be used: {messages[0]}", param=param)
     return grammar
 
 
@@ -55,11 +55,15 @@ def _schema(body: ChatRequest) -> dict[str, Any] | None:
 
 
 def _forced(body: ChatRequest, tools: ToolForm) -> str:
-    functions = {tool.function.name: tool.function.parameters or _ANY_OBJECT for tool in body.tools or ()}
+    functions = {
+        tool.function.name: tool.function.parameters or _ANY_OBJECT for tool in body.tools or ()
+    }
     choice = body.tool_choice
     if isinstance(choice, NamedTool):
         name = choice.function.name
         if name not in functions:
-            raise Refusal(400, f"tool_choice names {name!r}, which is not in tools", param="tool_choice")
+            raise RequestError(
+                400, f"tool_choice names {name!r}, which is not in tools", param="tool_choice"
+            )
         functions = {name: functions[name]}
     return forced_grammar(tools, list(functions.items()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -21,31 +21,27 @@ class Metrics:
 
     def __init__(self, engine: Callable[[], EngineState]) -> None:
         self._registry = CollectorRegistry()
-        own = {"registry": self._registry}
-        self.requests = Counter(
-            "alula_requests", "Requests by outcome", ("outcome",), **own
+        self.requests = self._counter("requests", "Requests by outcome", "outcome")
+        self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens")
+        self.tokens = self._counter("generated_tokens", "Generated tokens")
+        self._drafted = self._counter("drafted", "Rounds that tried a draft this deep", "depth")
+        self._accepted = self._counter("accepted", "Rounds that accepted one this deep", "depth")
+        self.first_token = self._histogram(
+            "time_to_first_token_seconds", "Arrival to first token", _FIRST
         )
-        self.first_token = Histogram(
-            "alula_time_to_first_token_seconds", "Arrival to first token", buckets=_FIRST, **own
-        )
-        self.between = Histogram(
-            "alula_inter_token_latency_seconds",
+        self.between = self._histogram(
+            "inter_token_latency_seconds",
             "Time between pieces of one sample, divided by the tokens they bring",
-            buckets=_BETWEEN,
-            **own,
+            _BETWEEN,
         )
-        self.seconds = Histogram(
-            "alula_request_seconds", "Arrival to last token", buckets=_SECONDS, **own
-        )
-        self.prompt_tokens = Counter("alula_prompt_tokens", "Prompt tokens", **own)
-        self.tokens = Counter("alula_generated_tokens", "Generated tokens", **own)
-        self._drafted = Counter(
-            "alula_drafted", "Rounds that tried a draft this deep", ("depth",), **own
-        )
-        self._accepted = Counter(
-            "alula_accepted", "Rounds that accepted a draft this deep", ("depth",), **own
-        )
+        self.seconds = self._histogram("request_seconds", "Arrival to last token", _SECONDS)
         self._registry.register(_EngineCollector(engine))
+
+    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+        return Counter(f"alula_{name}", what, labels, registry=self._registry)
+
+    def _histogram(self, name: str, what: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(f"alula_{name}", what, buckets=buckets, registry=self._registry)
 
     def finished(self, finish: Finish) -> None:
         """Count one finished sample."""
@@ -90,16 +86,7 @@ class _EngineCollector(Collector):
         pages.add_metric(("cached",), found.pages_cached)
         pages.add_metric(("free",), found.pages - found.pages_in_use - found.pages_cached)
         yield pages
-        for name, what, value in (
-            ("prefix_lookups", "Samples that looked for their prompt's beginning", found.prefix_lookups),
-            ("prefix_hits", "Samples that found it", found.prefix_hits),
-            ("prefix_tokens", "Prompt tokens found in the cache", found.prefix_tokens),
-            ("preemptions", "Times that a sample gave way for lack of pages", found.preemptions),
-            ("launches", "Launches; all of them run eagerly, without captured graphs", found.launches),
-            ("prompt_rows", "Prompt tokens computed", found.prompt_rows),
-            ("rounds", "Rounds of all samples", found.rounds),
-            ("round_tokens", "Tokens that rounds emitted; by rounds: τ", found.round_tokens),
-        ):
+        for name, what, value in _counters(found):
             yield CounterMetricFamily(f"alula_{name}", what, value=value)
         shapes = CounterMetricFamily(
             "alula_rounds_by_nodes", "Rounds by draft nodes verified", labels=("nodes",)
@@ -107,3 +94,16 @@ class _EngineCollector(Collector):
         for nodes, count in sorted(found.rounds_by_nodes.items()):
             shapes.add_metric((str(nodes),), count)
         yield shapes
+
+
+def _counters(found: Statistics) -> list[tuple[str, str, int]]:
+    return [
+        ("prefix_lookups", "Samples that looked for their prompt's start", found.prefix_lookups),
+        ("prefix_hits", "Samples that found it", found.prefix_hits),
+        ("prefix_tokens", "Prompt tokens found in the cache", found.prefix_tokens),
+        ("preemptions", "Times that a sample gave way for lack of pages", found.preemptions),
+        ("launches", "Launches, all of them eager: no graphs are captured", found.launches),
+        ("prompt_rows", "Prompt tokens computed", found.prompt_rows),
+        ("rounds", "Rounds of all samples", found.rounds),
+        ("round_tokens", "Tokens that rounds emitted; by rounds: τ", found.round_tokens),
+    ]

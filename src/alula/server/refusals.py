@@ -32,7 +32,7 @@ class ErrorBody(BaseModel):
     error: ErrorFields
 
 
-class Refusal(Exception):
+class RequestError(Exception):
     """An answer that is an error."""
 
     def __init__(
@@ -63,27 +63,27 @@ def error_body(
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def refusal_of(error: AlulaError) -> Refusal:
+def refusal_of(error: AlulaError) -> RequestError:
     """400 where the request is at fault, 503 where the engine cannot go on."""
     message = f"{error.what}: {error.why}. {error.fix}"
     usage = error.problem.is_usage if isinstance(error, EngineError) else _is_usage(error)
     if usage:
-        return Refusal(400, message)
+        return RequestError(400, message)
     kind = error.problem.kind if isinstance(error, EngineError) else type(error).__name__
     if kind == "ResourceError":
-        return Refusal(400, message, code="does_not_fit")
+        return RequestError(400, message, code="does_not_fit")
     if kind in ("ModelError", "AlulaError"):
-        return Refusal(500, message, code=kind)
-    return Refusal(503, message, code=kind, headers={"Retry-After": _RETRY_SECONDS})
+        return RequestError(500, message, code=kind)
+    return RequestError(503, message, code=kind, headers={"Retry-After": _RETRY_SECONDS})
 
 
 def _is_usage(error: AlulaError) -> bool:
     return isinstance(error, UsageError)
 
 
-def too_busy(limit: int) -> Refusal:
+def too_busy(limit: int) -> RequestError:
     """429 with the time after which to try again."""
-    return Refusal(
+    return RequestError(
         429,
         f"{limit} answers are waiting or being written, as many as this server takes",
         code="queue_full",
@@ -91,24 +91,26 @@ def too_busy(limit: int) -> Refusal:
     )
 
 
-def of_validation(error: RequestValidationError) -> Refusal:
+def of_validation(error: RequestValidationError) -> RequestError:
     """400 that names the first field at fault."""
     first = error.errors()[0]
     place = [str(part) for part in first["loc"] if part != "body"]
     if first["type"] == "json_invalid":
-        return Refusal(400, f"the body is no JSON: {first.get('ctx', {}).get('error', '')}")
+        return RequestError(400, f"the body is no JSON: {first.get('ctx', {}).get('error', '')}")
     param = ".".join(place) or None
     if first["type"] == "extra_forbidden":
-        return Refusal(400, f"{param} is not supported", param=param, code="unsupported_parameter")
+        return RequestError(
+            400, f"{param} is not supported", param=param, code="unsupported_parameter"
+        )
     message = str(first["msg"]).removeprefix("Value error, ")
     if first["type"] == "literal_error":
         message = f"only {first['ctx']['expected']} is supported"
-    return Refusal(400, f"{param}: {message}" if param else message, param=param)
+    return RequestError(400, f"{param}: {message}" if param else message, param=param)
 
 
 def handle_refusal(_request: Request, error: Exception) -> JSONResponse:
     """For FastAPI."""
-    assert isinstance(error, Refusal)
+    assert isinstance(error, RequestError)
     return error.response()
 
 
@@ -128,9 +130,9 @@ def handle_http(request: Request, error: Exception) -> JSONResponse:
     """For FastAPI: an unknown path or method."""
     assert isinstance(error, HTTPException)
     message = f"{request.method} {request.url.path}: {error.detail}"
-    return Refusal(error.status_code, message, headers=error.headers).response()
+    return RequestError(error.status_code, message, headers=error.headers).response()
 
 
 def handle_unexpected(_request: Request, error: Exception) -> JSONResponse:
     """For FastAPI: a fault of alula's own."""
-    return Refusal(500, f"the server failed in a way it should not: {error!r}").response()
+    return RequestError(500, f"the server failed in a way it should not: {error!r}").response()

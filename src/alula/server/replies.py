@@ -15,6 +15,8 @@ from alula.text.tools import Call, ToolForm, ToolReader
 
 JsonObject = dict[str, Any]
 
+_LOGPROB_LISTS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+
 
 @dataclass
 class Usage:
@@ -189,7 +191,12 @@ class TextChoice:
     def _logprobs_of(self, piece: Piece) -> JsonObject | None:
         if piece.logprobs is None:
             return None
-        new: JsonObject = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        new: JsonObject = {
+            "tokens": [],
+            "token_logprobs": [],
+            "top_logprobs": [],
+            "text_offset": [],
+        }
         for part in piece.logprobs:
             text = self._tokenizer.token_text(part.token_id)
             top = {self._tokenizer.token_text(token): value for token, value in part.top}

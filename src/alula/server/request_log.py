@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TextIO
 
-from alula.server.refusals import Refusal
+from alula.errors import MachineError
+from alula.server.refusals import RequestError
 from alula.server.replies import Usage
 from alula.server.streams import EngineError
 
@@ -75,15 +76,18 @@ def _outcome(error: BaseException | None) -> str:
             return "disconnected"
         case EngineError(problem=problem):
             return "refused" if problem.is_usage else "failed"
-        case Refusal():
+        case RequestError():
             return "refused"
     return "failed"
 
 
-def open_log(path: str | None) -> TextIO | None:
-    """The file to append to; None where nothing can be written or nothing is wanted."""
-    if path is None:
-        return None
-    with contextlib.suppress(OSError):
-        return open(path, "a", encoding="utf-8")  # noqa: SIM115  lives as long as the server
-    return None
+def open_log(path: Path) -> TextIO:
+    """The file to append to, for as long as the server lives. Raises MachineError."""
+    try:
+        return path.open("a", encoding="utf-8")
+    except OSError as error:
+        raise MachineError(
+            f"the log {path} cannot be written",
+            error.strerror or str(error),
+            "choose another --log-file, or leave it out for standard error",
+        ) from error

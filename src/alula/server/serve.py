@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import uvicorn
 from starlette.middleware.cors import CORSMiddleware
@@ -40,10 +41,10 @@ class ServerOptions:
     hang_timeout: float = 30.0
     drain_timeout: float = 30.0
     restart: bool = False
-    log_file: str | None = None
+    log_file: Path | None = None
 
 
-class EngineFailure(AlulaError):
+class ServingError(AlulaError):
     """The engine ended in a way that ends the server."""
 
     def __init__(self, problem: Problem) -> None:
@@ -56,7 +57,7 @@ class EngineFailure(AlulaError):
 def serve(engine: EngineOptions, options: ServerOptions, say: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT. `say` shows a line to the person at the terminal.
 
-    Raises MachineError where the address cannot be had, and EngineFailure where the model cannot
+    Raises MachineError where the address cannot be had, and ServingError where the model cannot
     be loaded or the engine hangs.
     """
     listener = _listen(options.host, options.port)
@@ -71,10 +72,11 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=1024)
     except (OSError, OverflowError) as error:
         taken = getattr(error, "errno", None) == errno.EADDRINUSE
+        fix = "choose another --host, or a port you may listen on"
         raise MachineError(
             f"cannot listen on {host}:{port}",
             getattr(error, "strerror", None) or str(error),
-            "choose another --port, or end what listens there" if taken else "choose another --host",
+            "choose another --port, or end what listens there" if taken else fix,
         ) from error
 
 
@@ -140,7 +142,7 @@ class Server:
             raise failure
 
     async def _keep_engine(self) -> None:
-        """One engine process after another; raises EngineFailure where there shall be no next."""
+        """One engine process after another; raises ServingError where there shall be no next."""
         while True:
             problem = await self._client.run()
             if self._stopping:
@@ -148,10 +150,10 @@ class Server:
             self._say(f"engine: {problem.what}: {problem.why}")
             self._service.log.write(event="engine_ended", what=problem.what, why=problem.why)
             if not self._client.was_ready:
-                raise EngineFailure(problem)
+                raise ServingError(problem)
             if not self._options.restart:
                 if problem.kind == "EngineHangs":
-                    raise EngineFailure(problem)
+                    raise ServingError(problem)
                 await self._stop.wait()
             await asyncio.sleep(_RESTART_SECONDS)
 

@@ -12,7 +12,7 @@ from alula.server.asking import Asked, Served
 from alula.server.engine_client import EngineClient
 from alula.server.messages import Piece
 from alula.server.metrics import EngineState, Metrics
-from alula.server.refusals import Refusal, refusal_of, too_busy
+from alula.server.refusals import RequestError, refusal_of, too_busy
 from alula.server.replies import Reply
 from alula.server.request_log import Record, RequestLog
 from alula.server.streams import EngineError
@@ -54,14 +54,14 @@ class Service:
         return None
 
     def served(self, name: str | None) -> Served:
-        """The model, if `name` is its name. Raises Refusal."""
+        """The model, if `name` is its name. Raises RequestError."""
         reason, ready = self.why_not_ready(), self.engine.ready
         if reason is not None or ready is None:
             code = "shutting_down" if self.draining else "not_ready"
-            raise Refusal(503, reason or "not ready", code=code, headers={"Retry-After": "1"})
+            raise RequestError(503, reason or "not ready", code=code, headers={"Retry-After": "1"})
         if name is not None and name != self.model_name:
             message = f"there is no model {name!r} here, only {self.model_name!r}"
-            raise Refusal(404, message, param="model", code="model_not_found")
+            raise RequestError(404, message, param="model", code="model_not_found")
         if self._served is None or self._served.ready is not ready:
             self._served = Served.of(ready)
         return self._served
@@ -72,7 +72,7 @@ class Service:
     ) -> Iterator[AsyncIterator[Piece]]:
         """The pieces of an answer. Leaving the block early frees all that the request holds.
 
-        Raises Refusal where too much is waiting already.
+        Raises RequestError where too much is waiting already.
         """
         self._refuse_too_many(len(asked.prompts) * asked.params.n)
         record = Record(self.log, id=reply.id, path=path, user=user, n=asked.params.n)
@@ -97,13 +97,11 @@ class Service:
         most = self._limits.queue + (ready.max_sequences if ready else 0)
         if wanted > most:
             message = f"{wanted} samples are asked for at once; this server takes {most}"
-            raise Refusal(400, message, param="n")
+            raise RequestError(400, message, param="n")
         if self.engine.outstanding + wanted > most:
             raise too_busy(most)
 
-    async def _measured(
-        self, pieces: AsyncIterator[Piece], record: Record
-    ) -> AsyncIterator[Piece]:
+    async def _measured(self, pieces: AsyncIterator[Piece], record: Record) -> AsyncIterator[Piece]:
         """The same pieces, their times noted."""
         last: dict[int, float] = {}
         async for piece in pieces:

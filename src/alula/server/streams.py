@@ -20,8 +20,8 @@ class EngineError(AlulaError):
 class Stream:
     """The way back from the engine, for all samples of all prompts of one HTTP request.
 
-    Sample s of prompt p has the index p * samples + s. The stream never holds the engine up: what a slow reader leaves is joined to one piece per sample, so
-    that it takes no more room than the answer.
+    Sample s of prompt p has the index p * samples + s. It never holds the engine up: what a slow
+    reader leaves is joined to one piece per sample, and takes no more room than the answer.
     """
 
     def __init__(self, ids: range, samples: int, release: Callable[[Stream], None]) -> None:
