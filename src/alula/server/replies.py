@@ -23,10 +23,13 @@ class Usage:
     """Tokens of one HTTP request, summed over its samples."""
 
     prompt_tokens: int
+    accepted: int = 0
+    """Drafted tokens in the answers."""
     finishes: dict[int, Finish] = field(default_factory=dict)
 
     def add(self, piece: Piece) -> None:
-        """Note a sample's end."""
+        """Count a piece, and a sample's end."""
+        self.accepted += sum(piece.drafted)
         if piece.finish is not None:
             self.finishes[piece.index] = piece.finish
 
@@ -34,8 +37,7 @@ class Usage:
         """OpenAI's usage object; cached tokens are those that a prompt's first sample found."""
         ends = self.finishes
         generated = sum(end.tokens for end in ends.values())
-        accepted = sum(sum(end.accepted) for end in ends.values())
-        tried = sum(sum(end.drafted) for end in ends.values())
+        rejected = sum(sum(end.drafted) - sum(end.accepted) for end in ends.values())
         cached = sum(end.prefix_tokens for index, end in ends.items() if index % samples == 0)
         return {
             "prompt_tokens": self.prompt_tokens,
@@ -43,8 +45,8 @@ class Usage:
             "total_tokens": self.prompt_tokens + generated,
             "prompt_tokens_details": {"cached_tokens": cached},
             "completion_tokens_details": {
-                "accepted_prediction_tokens": accepted,
-                "rejected_prediction_tokens": tried - accepted,
+                "accepted_prediction_tokens": self.accepted,
+                "rejected_prediction_tokens": rejected,
                 "reasoning_tokens": 0,
             },
         }
@@ -238,6 +240,8 @@ class Reply:
     with_drafted: bool = False
     id: str = field(init=False)
     created: int = field(init=False)
+    _untold: dict[int, list[JsonObject]] = field(init=False, default_factory=dict)
+    """Tokens that have not completed a character yet."""
 
     def __post_init__(self) -> None:
         short = "chatcmpl" if self.kind == "chat.completion" else "cmpl"
@@ -248,8 +252,11 @@ class Reply:
         """Chunks for one piece."""
         self.usage.add(piece)
         found = self.choices[piece.index].chunks(piece)
-        if self.with_drafted and found:
-            found[0]["drafted"] = self._drafted(piece)
+        if self.with_drafted:
+            held = self._untold.setdefault(piece.index, [])
+            held += self._drafted(piece)
+            if found:
+                found[0]["drafted"] = self._untold.pop(piece.index)
         return [self._object([choice], chunk=True) for choice in found]
 
     def _drafted(self, piece: Piece) -> list[JsonObject]:
