@@ -187,7 +187,9 @@ def test_parts_of_text_are_one_text(client: openai.OpenAI) -> None:
 
 def test_drafted_tokens_are_told_from_others(client: openai.OpenAI) -> None:
     fields: Any = {"max_tokens": 48, "extra_body": {"return_drafted": True}, "stream": True}
-    shown = [c.choices[0].model_extra.get("drafted", []) for c in ask(client, **fields) if c.choices]
+    shown = [
+        c.choices[0].model_extra.get("drafted", []) for c in ask(client, **fields) if c.choices
+    ]
     tokens = [token for part in shown for token in part]
     assert len(tokens) == 48
     assert {token["drafted"] for token in tokens} == {True, False}

@@ -44,6 +44,8 @@ class Answer:
         return self._delta(text, reason is not None), reason
 
     def _reason(self, emitted: Emitted) -> FinishReason | None:
+        if emitted.failed:
+            return "abort"
         if emitted.stopped or self._detokenizer.stopped is not None:
             return "stop"
         return "length" if emitted.full else None

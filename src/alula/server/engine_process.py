@@ -14,6 +14,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -44,6 +45,7 @@ from alula.server.messages import (
 
 _IDLE_MILLISECONDS = 500
 """How long an idle engine is silent."""
+_COMPILING_MILLISECONDS = 2
 _STATISTICS_SECONDS = 0.1
 
 
@@ -99,6 +101,8 @@ class Loop:
         self._engine = engine
         self._link = link
         self._requests: dict[int, Request] = {}
+        self._compiler = ThreadPoolExecutor(1, "grammars")
+        self._compiling: dict[int, tuple[Submit, Future[None]]] = {}
         self._counts = Counts()
         self._told = 0.0
         engine.observers.append(self._counts.observe)
@@ -116,17 +120,34 @@ class Loop:
         busy = self._engine.has_work
         if not busy:
             self._tell(False, [], always=True)
-        for message in self._link.receive(0 if busy else _IDLE_MILLISECONDS):
+        for message in self._link.receive(0 if busy else self._patience):
             if isinstance(message, Shutdown):
                 return False
-            if isinstance(message, Submit):
+            if isinstance(message, Abort):
+                self._abort(message)
+            elif message.params.grammar is None:
                 self._submit(message)
             else:
-                self._abort(message)
+                job = self._compiler.submit(self._engine.grammars.compile, message.params.grammar)
+                self._compiling[message.id] = message, job
+        self._submit_compiled()
         return True
 
-    def _submit(self, message: Submit) -> None:
+    @property
+    def _patience(self) -> int:
+        return _COMPILING_MILLISECONDS if self._compiling else _IDLE_MILLISECONDS
+
+    def _submit_compiled(self) -> None:
+        """Grammars are compiled beside the launches, since one may take a second."""
+        for number, (message, job) in list(self._compiling.items()):
+            if job.done():
+                del self._compiling[number]
+                self._submit(message, job)
+
+    def _submit(self, message: Submit, compiled: Future[None] | None = None) -> None:
         try:
+            if compiled is not None:
+                compiled.result()
             request = self._engine.add(message.prompt_ids, message.params)
         except AlulaError as error:
             self._link.send(Failed([message.id], Problem.of(error)))
@@ -134,6 +155,7 @@ class Loop:
             self._requests[message.id] = request
 
     def _abort(self, message: Abort) -> None:
+        self._compiling.pop(message.id, None)
         if request := self._requests.pop(message.id, None):
             self._engine.abort(request)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llguidance import LLMatcher
 
@@ -10,6 +10,11 @@ from alula.server.refusals import RequestError
 from alula.server.schemas import ChatRequest, NamedTool, Sampling
 from alula.text.tools import ToolForm, forced_grammar
 
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+_LAYOUT: JsonCompileOptions = {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{0,40}"}
+"""Weak models would write white space for ever."""
 _ANY_OBJECT = {"type": "object"}
 
 
@@ -39,7 +44,9 @@ def _asked(body: Sampling, tools: ToolForm | None) -> dict[str, str]:
         found["guided_grammar"] = LLMatcher.grammar_from_lark(body.guided_grammar)
     if isinstance(body, ChatRequest):
         if (schema := _schema(body)) is not None:
-            found["response_format"] = LLMatcher.grammar_from_json_schema(schema)
+            found["response_format"] = LLMatcher.grammar_from_json_schema(schema, _LAYOUT)
+        if tools is not None and "response_format" in found:
+            raise RequestError(400, "response_format and tools exclude each other", param="tools")
         if tools is not None and body.tool_choice not in (None, "auto"):
             found["tool_choice"] = LLMatcher.grammar_from_lark(_forced(body, tools))
     return found

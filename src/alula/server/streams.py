@@ -8,6 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from alula.errors import AlulaError
 from alula.server.messages import Piece, Problem
 
+_TOO_COMPLEX = Problem(
+    "UsageError",
+    "the grammar cannot be followed any further",
+    "it became too complex at this point of the answer",
+    "simplify the schema or the grammar",
+)
+
 
 class EngineError(AlulaError):
     """The engine refused a request or gave it up."""
@@ -37,6 +44,9 @@ class Stream:
 
     def put(self, piece: Piece) -> None:
         """Take a piece from the engine."""
+        if piece.finish is not None and piece.finish.reason == "abort":
+            self.fail(_TOO_COMPLEX)
+            return
         piece.index += self.ids.index(piece.id) * self._samples
         before = self._pending.get(piece.index)
         self._pending[piece.index] = piece if before is None else _joined(before, piece)

@@ -9,6 +9,8 @@ from alula.text.chat_template import ChatTemplate
 
 ToolForm = Literal["hermes", "llama"]
 
+_LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""As models have seen calls in training."""
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 
 
@@ -47,7 +49,7 @@ def forced_grammar(form: ToolForm, functions: list[tuple[str, dict[str, Any]]]) 
         }
         for name, schema in functions
     ]
-    call = f"%json {json.dumps({'anyOf': choices})}"
+    call = f"%json {json.dumps({'anyOf': choices, 'x-guidance': _LAYOUT})}"
     if form == "llama":
         return f"start: call\ncall: {call}\n"
     return f'start: "{_OPEN}\\n" call "\\n{_CLOSE}"\ncall: {call}\n'
