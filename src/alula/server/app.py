@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
@@ -48,7 +48,7 @@ def make_app(service: Service, api_keys: Sequence[str], most_bytes: int) -> Fast
 
 
 def _add_completions(app: FastAPI, service: Service) -> None:
-    responses = _error_responses(400, 401, 413, 429, 500, 503)
+    responses = _error_responses(400, 401, 404, 413, 429, 500, 503)
 
     @app.post("/v1/chat/completions", responses=responses)
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
@@ -114,7 +114,7 @@ def _add_operations(app: FastAPI, service: Service) -> None:
             return JSONResponse({"ready": False, "reason": reason}, 503)
         return JSONResponse({"ready": True})
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse, responses=_error_responses(401))
     async def metrics() -> Response:
         """For Prometheus."""
         text, content_type = service.metrics.exposition()

@@ -62,6 +62,7 @@ class ToolReader:
         self._form = form
         self._held = ""
         self._begun = False
+        self._after_call = False
 
     def push(self, text: str) -> list[str | Call]:
         """Text that is no call, and calls that are complete, in order."""
@@ -85,6 +86,7 @@ class ToolReader:
     def _hermes(self) -> list[str | Call]:
         found: list[str | Call] = []
         while True:
+            self._skip_newlines()
             start = self._held.find(_OPEN)
             end = self._held.find(_CLOSE, start) if start >= 0 else -1
             if end < 0:
@@ -92,14 +94,20 @@ class ToolReader:
             after = end + len(_CLOSE)
             before, inside = self._held[:start], self._held[start + len(_OPEN) : end]
             call = _call(inside, "arguments")
-            found += [before] if before.strip() else []
+            found += [before] if before else []
             found.append(call or self._held[start:after])
-            self._held = self._held[after:].lstrip("\n")
+            self._held, self._after_call = self._held[after:], call is not None
         free = start if start >= 0 else len(self._held) - _beginning(self._held)
         if shown := self._held[:free]:
             self._held = self._held[free:]
             found.append(shown)
         return found
+
+    def _skip_newlines(self) -> None:
+        """Calls stand on lines of their own; the borders between them are no text."""
+        if self._after_call:
+            self._held = self._held.lstrip("\n")
+            self._after_call = not self._held
 
 
 def _beginning(text: str) -> int:
