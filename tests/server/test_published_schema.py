@@ -21,7 +21,7 @@ def run(server: ServerProcess, *options: str) -> None:
         check=False,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert "Tested: 8" in finished.stdout
+    assert "Tested: 9" in finished.stdout
     assert server.get("/ready").status_code == 200
 
 

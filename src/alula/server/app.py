@@ -6,11 +6,18 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import ExitStack
+from importlib.resources import files
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
@@ -30,6 +37,10 @@ T = TypeVar("T")
 
 _CLIENT_GONE = 499
 """Nobody reads it; the number is nginx's."""
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; frame-ancestors 'none'"
+}
 
 
 def make_app(service: Service, api_keys: Sequence[str], most_bytes: int) -> FastAPI:
@@ -44,6 +55,7 @@ def make_app(service: Service, api_keys: Sequence[str], most_bytes: int) -> Fast
     _add_completions(app, service)
     _add_models(app, service)
     _add_operations(app, service)
+    _add_page(app, service)
     return app
 
 
@@ -151,6 +163,19 @@ async def _answer(
         except _ClientGoneError:
             return Response(status_code=_CLIENT_GONE)
         return EventStream(_events(reply, first, pieces), stack.pop_all())
+
+
+def _add_page(app: FastAPI, service: Service) -> None:
+    page = (files("alula.server") / "page.html").read_text("utf-8")
+
+    @app.get("/", include_in_schema=False)
+    async def shown() -> HTMLResponse:
+        return HTMLResponse(page, headers=_PAGE_HEADERS)
+
+    @app.get("/status", responses=_error_responses(401))
+    async def status() -> dict[str, Any]:
+        """What the page shows."""
+        return service.status()
 
 
 class _ClientGoneError(Exception):

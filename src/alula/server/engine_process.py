@@ -201,6 +201,7 @@ class Counts:
     def __init__(self) -> None:
         self.launches = 0
         self.prompt_rows = 0
+        self.tokens = 0
         self.rounds = 0
         self.round_tokens = 0
         self.preemptions = 0
@@ -210,6 +211,7 @@ class Counts:
         """Count one launch."""
         self.launches += 1
         self.prompt_rows += record.chunk_rows
+        self.tokens += record.emitted
         self.rounds += record.sequences
         self.round_tokens += record.round_tokens
         if record.sequences:
@@ -230,6 +232,7 @@ class Counts:
             preemptions=self.preemptions,
             launches=self.launches,
             prompt_rows=self.prompt_rows,
+            tokens=self.tokens,
             rounds=self.rounds,
             round_tokens=self.round_tokens,
             rounds_by_nodes=dict(self.by_nodes),

@@ -182,6 +182,7 @@ class Statistics(msgspec.Struct):
     preemptions: int = 0
     launches: int = 0
     prompt_rows: int = 0
+    tokens: int = 0
     rounds: int = 0
     """Rounds of all sequences."""
     round_tokens: int = 0

@@ -26,6 +26,8 @@ class Metrics:
         self.tokens = self._counter("generated_tokens", "Generated tokens")
         self._drafted = self._counter("drafted", "Rounds that tried a draft this deep", "depth")
         self._accepted = self._counter("accepted", "Rounds that accepted one this deep", "depth")
+        self.depths: list[tuple[int, int]] = []
+        """Rounds that tried, and that accepted, a draft as deep as 1, 2, …"""
         self.first_token = self._histogram(
             "time_to_first_token_seconds", "Arrival to first token", _FIRST
         )
@@ -51,6 +53,10 @@ class Metrics:
         ):
             self._drafted.labels(depth).inc(drafted)
             self._accepted.labels(depth).inc(accepted)
+            if depth > len(self.depths):
+                self.depths.append((0, 0))
+            tried, kept = self.depths[depth - 1]
+            self.depths[depth - 1] = tried + drafted, kept + accepted
 
     def exposition(self) -> tuple[bytes, str]:
         """The text and its content type."""

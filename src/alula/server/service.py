@@ -7,6 +7,9 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from alula.server.asking import Asked, Served
 from alula.server.engine_client import EngineClient
@@ -52,6 +55,19 @@ class Service:
             problem = self.engine.problem
             return f"{problem.what}: {problem.why}" if problem else "the model is being loaded"
         return None
+
+    def status(self) -> dict[str, Any]:
+        """The server at a glance."""
+        engine, reason = self.engine, self.why_not_ready()
+        color = "red" if engine.problem else "green" if engine.ready else "loading"
+        return {
+            "model": self.model_name,
+            "status": color,
+            "reason": reason,
+            "notes": engine.ready.notes if engine.ready else [],
+            "acceptance": [kept / tried for tried, kept in self.metrics.depths if tried],
+            **msgspec.to_builtins(engine.statistics),
+        }
 
     def served(self, name: str | None) -> Served:
         """The model, if `name` is its name. Raises RequestError."""
