@@ -6,14 +6,13 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
-import psutil
 import pytest
 
 from serving import ServerProcess, events, wait_for
@@ -159,29 +158,6 @@ def test_only_named_origins_may_call(narrow: ServerProcess, server: ServerProces
         assert found.headers.get("access-control-allow-origin") == allowed
 
 
-def test_a_dead_engine_is_told_of_and_restarted(tool_model: Path) -> None:
-    options = ("--restart", "--max-sequences", "1", "--speculation", "off", "--dtype", "float32")
-    with ExitStack() as stack:
-        server = stack.enter_context(ServerProcess(tool_model, *options))
-        running = stack.enter_context(Streaming(server))
-        thread, waiting = in_background(lambda: post(server))
-        wait_for(lambda: server.metric("alula_waiting") == 1, 10, "a waiting request")
-        killed = time.monotonic()
-        server.engine.send_signal(signal.SIGKILL)
-        thread.join()
-        assert time.monotonic() - killed < 2
-        assert waiting[0].status_code == 503
-        assert "SIGKILL" in waiting[0].json()["error"]["message"]
-        *_, error, done = running.rest()
-        assert error_of(error)["type"] == "server_error"
-        assert done == "[DONE]"
-        assert server.get("/health").status_code == 503
-        assert server.get("/ready").status_code == 503
-        wait_for(lambda: server.get("/ready").status_code == 200, 60, "the new engine")
-        assert server.get("/health").json()["status"] == "green"
-        assert post(server, max_tokens=3).status_code == 200
-
-
 def test_a_stopped_engine_ends_the_server_with_its_stacks(tool_model: Path) -> None:
     options = ("--hang-timeout", "2", "--speculation", "off", "--dtype", "float32")
     with ExitStack() as stack:
@@ -200,10 +176,47 @@ def test_a_stopped_engine_ends_the_server_with_its_stacks(tool_model: Path) -> N
         assert "asyncio" in (folder / "stacks-http.txt").read_text()
 
 
-def test_sigterm_drains(tool_model: Path) -> None:
+@pytest.fixture(scope="module")
+def tight(tool_model: Path) -> Iterator[ServerProcess]:
+    """Little room, a full disk for the log, and a way to come back."""
+    small = ("--cache-tokens", "512", "--max-length", "256", "--max-sequences", "4")
     options = ("--speculation", "off", "--dtype", "float32", "--log-file", "/dev/full")
+    with ServerProcess(tool_model, *small, *options, "--restart") as started:
+        yield started
+
+
+def test_a_full_cache_costs_no_answer(tight: ServerProcess, server: ServerProcess) -> None:
+    fields = {"max_tokens": 150, "n": 4, "seed": 1, "temperature": 1.0}
+    crowded, roomy = (post(each, **fields).json() for each in (tight, server))
+    assert crowded["choices"] == roomy["choices"]
+    assert tight.metric("alula_preemptions") > 0
+
+
+def test_a_dead_engine_is_told_of_and_restarted(tight: ServerProcess) -> None:
     with ExitStack() as stack:
-        server = stack.enter_context(ServerProcess(tool_model, *options))
+        running = [stack.enter_context(Streaming(tight, max_tokens=250)) for _ in range(4)]
+        thread, waiting = in_background(lambda: post(tight, max_tokens=9))
+        wait_for(lambda: tight.metric("alula_waiting") >= 1, 10, "a waiting request")
+        killed = time.monotonic()
+        tight.engine.send_signal(signal.SIGKILL)
+        thread.join()
+        assert time.monotonic() - killed < 2
+        assert waiting[0].status_code == 503
+        assert "SIGKILL" in waiting[0].json()["error"]["message"]
+        for stream in running:
+            *_, error, done = stream.rest()
+            assert error_of(error)["type"] == "server_error"
+            assert done == "[DONE]"
+        assert tight.get("/health").status_code == 503
+        assert tight.get("/ready").status_code == 503
+    wait_for(lambda: tight.get("/ready").status_code == 200, 60, "the new engine")
+    assert tight.get("/health").json()["status"] == "green"
+    assert post(tight, max_tokens=3).status_code == 200
+
+
+def test_sigterm_drains(tool_model: Path) -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(ServerProcess(tool_model, "--dtype", "float32"))
         engine = server.engine
         running = stack.enter_context(Streaming(server, max_tokens=150))
         server.process.send_signal(signal.SIGTERM)
@@ -214,5 +227,4 @@ def test_sigterm_drains(tool_model: Path) -> None:
         assert json.loads(last)["choices"][0]["finish_reason"] == "length"
         assert done == "[DONE]"
         assert server.process.wait(20) == 0
-        with pytest.raises(psutil.NoSuchProcess):
-            engine.wait(5) or engine.status()
+        assert not engine.is_running()
