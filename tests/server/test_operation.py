@@ -181,7 +181,7 @@ def tight(tool_model: Path) -> Iterator[ServerProcess]:
     """Little room, a full disk for the log, and a way to come back."""
     small = ("--cache-tokens", "512", "--max-length", "256", "--max-sequences", "4")
     options = ("--speculation", "off", "--dtype", "float32", "--log-file", "/dev/full")
-    with ServerProcess(tool_model, *small, *options, "--restart") as started:
+    with ServerProcess(tool_model, *small, *options, "--restart", "--hang-timeout", "2") as started:
         yield started
 
 
@@ -211,6 +211,13 @@ def test_a_dead_engine_is_told_of_and_restarted(tight: ServerProcess) -> None:
         assert tight.get("/ready").status_code == 503
     wait_for(lambda: tight.get("/ready").status_code == 200, 60, "the new engine")
     assert tight.get("/health").json()["status"] == "green"
+    assert post(tight, max_tokens=3).status_code == 200
+
+
+def test_a_hung_engine_is_restarted_too(tight: ServerProcess) -> None:
+    tight.engine.suspend()
+    wait_for(lambda: tight.get("/health").status_code == 503, 10, "red")
+    wait_for(lambda: tight.get("/ready").status_code == 200, 60, "the new engine")
     assert post(tight, max_tokens=3).status_code == 200
 
 

@@ -27,11 +27,6 @@ class Served(NamedTuple):
     tokenizer: Tokenizer
     template: ChatTemplate | None
 
-    @classmethod
-    def of(cls, ready: Ready) -> Served:
-        """Unpack what the engine said when it was ready."""
-        return cls(ready, *ready.vocabulary.unpack())
-
 
 class Asked(NamedTuple):
     """What the engine is asked for."""
@@ -46,7 +41,7 @@ async def completion(body: CompletionRequest, served: Served) -> Asked:
     """Raises RequestError or UsageError for what cannot be answered."""
     texts = [body.prompt] if _is_one(body.prompt) else body.prompt
     prompts = [await _encoded(text, served, add_bos=None) for text in texts]
-    params = _params(body, served, prompts, body.max_tokens, body.logprobs, grammar_of(body))
+    params = _params(body, served, prompts, body.max_tokens, body.logprobs, await grammar_of(body))
     return Asked(prompts, params, None)
 
 
@@ -69,7 +64,7 @@ async def chat(body: ChatRequest, served: Served) -> Asked:
         )
     most = body.max_completion_tokens or body.max_tokens
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    params = _params(body, served, prompts, most, logprobs, grammar_of(body, tools))
+    params = _params(body, served, prompts, most, logprobs, await grammar_of(body, tools))
     return Asked(prompts, params, tools)
 
 

@@ -33,6 +33,8 @@ from alula.server.messages import (
     ToEngine,
 )
 from alula.server.streams import EngineError, Stream
+from alula.text.chat_template import ChatTemplate
+from alula.text.tokenizer import Tokenizer
 
 _DUMP_SECONDS = 2.0
 _GOODBYE_SECONDS = 5.0
@@ -41,13 +43,16 @@ _GOODBYE_SECONDS = 5.0
 class EngineClient:
     """One engine process after another, at most one at a time.
 
-    `ready` is set while it can answer; `problem` says why it cannot.
+    `ready` is set while it can answer; `problem` says why it cannot, from the end of one until the
+    next is ready.
     """
 
     def __init__(
         self, options: EngineOptions, hang_timeout: float, on_ready: Callable[[Ready], None]
     ) -> None:
         self.ready: Ready | None = None
+        self.texts: tuple[Tokenizer, ChatTemplate | None] | None = None
+        """How the model reads and writes text, once it is loaded."""
         self.problem: Problem | None = None
         self.statistics = Statistics()
         self.streams: dict[int, Stream] = {}
@@ -56,6 +61,8 @@ class EngineClient:
         """Whether the model has been loaded once."""
         self._on_ready = on_ready
         self.heart = Heart(hang_timeout)
+        self._hang_timeout = hang_timeout
+        self._hung = False
         self._options = options
         self._next_id = 0
         self._folder = Path(tempfile.mkdtemp(prefix="alula-"))
@@ -101,7 +108,7 @@ class EngineClient:
         address = f"ipc://{self._folder}/engine-{self.restarts}"
         socket.bind(address)
         self._outbox = asyncio.Queue()
-        self.problem = None
+        self.heart = Heart(self._hang_timeout)
         sender = asyncio.create_task(self._send(socket))
         tasks: list[asyncio.Task[Problem | None]] = []
         try:
@@ -163,7 +170,8 @@ class EngineClient:
             message = self._decode(await socket.recv())
             match message:
                 case Ready():
-                    self.ready, self.was_ready = message, True
+                    self.texts = await asyncio.to_thread(message.vocabulary.unpack)
+                    self.ready, self.was_ready, self.problem = message, True, None
                     self.heart.start()
                     self._on_ready(message)
                 case Failed(ids=None):
@@ -200,6 +208,7 @@ class EngineClient:
         """Wait until the heart has stopped, then save what every thread was doing."""
         await self.heart.stopped()
         problem = self.heart.problem()
+        self._hung = True
         self._fall(problem)
         problem.why += f"; the stacks are in {await self._save_stacks()}"
         return problem
@@ -239,7 +248,7 @@ class EngineClient:
     def close(self) -> None:
         """Let go of sockets and files, but for stacks that a hang has left."""
         self._context.destroy(linger=0)
-        if self.problem is None or self.problem.kind != "EngineHangs":
+        if not self._hung:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from llguidance import LLMatcher
@@ -18,7 +19,7 @@ _LAYOUT: JsonCompileOptions = {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{0,40}"
 _ANY_OBJECT = {"type": "object"}
 
 
-def grammar_of(body: Sampling, tools: ToolForm | None = None) -> str | None:
+async def grammar_of(body: Sampling, tools: ToolForm | None = None) -> str | None:
     """The grammar that a request asks for, None where it asks for none.
 
     Raises RequestError where it asks for several, or for one that cannot be compiled.
@@ -30,7 +31,8 @@ def grammar_of(body: Sampling, tools: ToolForm | None = None) -> str | None:
         names = " and ".join(asked)
         raise RequestError(400, f"{names} exclude each other", param=next(iter(asked)))
     ((param, grammar),) = asked.items()
-    fault, messages = LLMatcher.validate_grammar_with_warnings(grammar)
+    # A large schema takes a second, and other streams should not wait for it.
+    fault, messages = await asyncio.to_thread(LLMatcher.validate_grammar_with_warnings, grammar)
     if fault:
         raise RequestError(400, f"{param} cannot be used: {messages[0]}", param=param)
     return grammar

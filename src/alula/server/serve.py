@@ -155,6 +155,7 @@ class Server:
                 if problem.kind == "EngineHangs":
                     raise ServingError(problem)
                 await self._stop.wait()
+                return
             await asyncio.sleep(_RESTART_SECONDS)
 
     def _ready(self, ready: Ready) -> None:

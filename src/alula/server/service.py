@@ -41,7 +41,6 @@ class Service:
         self.log = log
         self.metrics = Metrics(self._state)
         self._limits = limits
-        self._served: Served | None = None
 
     def _state(self) -> EngineState:
         engine = self.engine
@@ -78,9 +77,8 @@ class Service:
         if name is not None and name != self.model_name:
             message = f"there is no model {name!r} here, only {self.model_name!r}"
             raise RequestError(404, message, param="model", code="model_not_found")
-        if self._served is None or self._served.ready is not ready:
-            self._served = Served.of(ready)
-        return self._served
+        assert self.engine.texts is not None
+        return Served(ready, *self.engine.texts)
 
     @contextmanager
     def answering(
