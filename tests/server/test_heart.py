@@ -32,7 +32,7 @@ def test_the_time_that_this_process_slept_does_not_count() -> None:
         heart.start()
         watching = asyncio.create_task(heart.stopped())
         await asyncio.sleep(0.05)
-        time.sleep(2.5)  # noqa: ASYNC251  as if the machine had slept
+        time.sleep(2.5)
         await asyncio.sleep(0.3)
         assert not heart.red
         watching.cancel()
