@@ -38,7 +38,7 @@ T = TypeVar("T")
 _CLIENT_GONE = 499
 """Nobody reads it; the number is nginx's."""
 _PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; script-src 'unsafe-inline'; "
+    "Content-Security-Policy": "default-src 'self'; script-src 'unsafe-inline'; img-src data:; "
     "style-src 'unsafe-inline'; frame-ancestors 'none'"
 }
 
