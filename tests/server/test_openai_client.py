@@ -186,13 +186,14 @@ def test_parts_of_text_are_one_text(client: openai.OpenAI) -> None:
 
 
 def test_drafted_tokens_are_told_from_others(client: openai.OpenAI) -> None:
-    fields: Any = {"max_tokens": 48, "extra_body": {"return_drafted": True}, "stream": True}
-    shown = [
-        c.choices[0].model_extra.get("drafted", []) for c in ask(client, **fields) if c.choices
-    ]
-    tokens = [token for part in shown for token in part]
+    fields: Any = {"max_tokens": 48, "extra_body": {"return_drafted": True}}
+    text, chunks = streamed(ask(client, **fields, stream=True))
+    choices = [chunk.choices[0] for chunk in chunks]
+    tokens = [token for choice in choices for token in choice.model_extra.get("drafted", [])]
     assert len(tokens) == 48
     assert {token["drafted"] for token in tokens} == {True, False}
+    shown = b"".join(bytes(token["bytes"]) for token in tokens)
+    assert shown.decode(errors="replace") == text
 
 
 def test_models_are_listed(client: openai.OpenAI) -> None:

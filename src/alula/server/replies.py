@@ -260,11 +260,15 @@ class Reply:
         return [self._object([choice], chunk=True) for choice in found]
 
     def _drafted(self, piece: Piece) -> list[JsonObject]:
-        texts = [self.tokenizer.token_text(token) for token in piece.token_ids]
+        """Tokens as bytes, since one may be part of a character; special ones show nothing."""
         return [
-            {"token": text, "drafted": drafted}
-            for text, drafted in zip(texts, piece.drafted, strict=True)
+            {"bytes": self._shown_bytes(token), "drafted": drafted}
+            for token, drafted in zip(piece.token_ids, piece.drafted, strict=True)
         ]
+
+    def _shown_bytes(self, token: int) -> list[int]:
+        special = self.tokenizer.is_special(token)
+        return [] if special else list(self.tokenizer.token_bytes(token))
 
     def last_chunk(self) -> JsonObject | None:
         """The chunk with the usage, where it is asked for."""

@@ -50,16 +50,18 @@ class Sampling(Strict):
     stop_token_ids: TokenIds | None = None
     ignore_eos: bool | None = False
     return_drafted: bool | None = False
-    """Say of every token whether it had been drafted."""
+    """Streamed: say of every token whether it had been drafted."""
     guided_regex: str | None = None
     guided_grammar: str | None = None
     user: str | None = None
     """Appears in the server's log."""
 
     @model_validator(mode="after")
-    def _stream_options_need_a_stream(self) -> Sampling:
+    def _needs_a_stream(self) -> Sampling:
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options is only allowed with stream: true")
+        if self.return_drafted and not self.stream:
+            raise ValueError("return_drafted is only allowed with stream: true")
         return self
 
 
