@@ -68,6 +68,15 @@ def test_usage_comes_last_where_it_is_asked_for(client: openai.OpenAI) -> None:
     assert chunks[-1].usage.prompt_tokens == whole.usage.prompt_tokens
 
 
+def test_usage_so_far_comes_with_every_chunk_where_it_is_asked_for(client: openai.OpenAI) -> None:
+    options: Any = {"include_usage": True, "continuous_usage_stats": True}
+    _, chunks = streamed(ask(client, stream=True, stream_options=options))
+    counts = [chunk.usage.completion_tokens for chunk in chunks]
+    assert counts == sorted(counts)
+    assert counts[0] >= 1
+    assert counts[-1] == 16
+
+
 def test_usage_counts_cached_and_accepted_tokens(client: openai.OpenAI) -> None:
     words = "one two three four five six seven eight nine ten " * 3
     prompt = words * 2

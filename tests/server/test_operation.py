@@ -148,6 +148,28 @@ def waiting(server: ServerProcess) -> float:
     return float(found.split("\nalula_waiting ")[1].split()[0])
 
 
+def test_every_request_has_one_line_in_the_log(narrow: ServerProcess) -> None:
+    def lines() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in narrow.said().splitlines() if line.startswith("{")]
+
+    before = len(lines())
+    headers = {"Authorization": "Bearer first"}
+    url = narrow.url + "/v1/completions"
+    statuses = [
+        httpx.post(url, json=body, headers=sent).status_code
+        for body, sent in (
+            (BODY_OF_TWO | {"user": "me"}, headers),
+            (BODY_OF_TWO | {"mystery": 1}, headers),
+            (BODY_OF_TWO, {}),
+        )
+    ]
+    assert statuses == [200, 400, 401]
+    answered, refused, unknown = lines()[before:]
+    assert (answered["outcome"], answered["tokens"], answered["user"]) == ("ok", 2, "me")
+    assert (refused["status"], refused["reason"]) == (400, "mystery is not supported")
+    assert unknown["status"] == 401
+
+
 def test_only_named_origins_may_call(narrow: ServerProcess, server: ServerProcess) -> None:
     for who, origin, allowed in (
         (narrow, "http://here", "http://here"),

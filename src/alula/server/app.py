@@ -10,7 +10,6 @@ from importlib.resources import files
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import (
     HTMLResponse,
     JSONResponse,
@@ -18,18 +17,16 @@ from fastapi.responses import (
     Response,
     StreamingResponse,
 )
-from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from alula import __version__
-from alula.errors import AlulaError
 from alula.server import asking, refusals
 from alula.server.asking import Asked, Served
 from alula.server.gate import Gate
 from alula.server.messages import Piece
 from alula.server.refusals import ErrorBody, RequestError, refusal_of
 from alula.server.replies import ChatChoice, Reply, TextChoice, Usage, collected
-from alula.server.schemas import ChatRequest, CompletionRequest, Sampling
+from alula.server.schemas import ChatRequest, CompletionRequest, Sampling, StreamOptions
 from alula.server.service import Service
 from alula.server.streams import EngineError
 
@@ -46,12 +43,9 @@ _PAGE_HEADERS = {
 def make_app(service: Service, api_keys: Sequence[str], most_bytes: int) -> FastAPI:
     """The application over one service. Without keys it is open to everyone who reaches it."""
     app = FastAPI(title="alula", version=__version__, docs_url=None, redoc_url=None)
-    app.add_middleware(Gate, api_keys=api_keys, most_bytes=most_bytes)
-    app.add_exception_handler(RequestError, refusals.handle_refusal)
-    app.add_exception_handler(RequestValidationError, refusals.handle_validation)
-    app.add_exception_handler(AlulaError, refusals.handle_alula)
-    app.add_exception_handler(HTTPException, refusals.handle_http)
-    app.add_exception_handler(Exception, refusals.handle_unexpected)
+    app.add_middleware(Gate, api_keys=api_keys, most_bytes=most_bytes, log=service.log)
+    for kind, handle in refusals.HANDLERS.items():
+        app.add_exception_handler(kind, service.logging(handle))
     _add_completions(app, service)
     _add_models(app, service)
     _add_operations(app, service)
@@ -142,6 +136,7 @@ async def _answer(
     kind: str,
     choices: list[ChatChoice] | list[TextChoice],
 ) -> Response:
+    streaming = body.stream_options or StreamOptions()
     reply = Reply(
         kind,
         service.model_name,
@@ -149,7 +144,8 @@ async def _answer(
         asked.params.n,
         Usage(sum(len(prompt) for prompt in asked.prompts)),
         served.tokenizer,
-        with_usage=body.stream_options is not None and body.stream_options.include_usage,
+        with_usage=streaming.include_usage,
+        with_usage_so_far=streaming.continuous_usage_stats,
         with_drafted=bool(body.return_drafted),
     )
     with ExitStack() as stack:

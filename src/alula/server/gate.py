@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from alula.server.refusals import RequestError
+from alula.server.request_log import RequestLog
 
 _OPEN_PATHS = ("/", "/health", "/ready")
 
@@ -17,10 +18,13 @@ _OPEN_PATHS = ("/", "/health", "/ready")
 class Gate:
     """Refuses a request before any of its body is read."""
 
-    def __init__(self, app: ASGIApp, api_keys: Sequence[str], most_bytes: int) -> None:
+    def __init__(
+        self, app: ASGIApp, api_keys: Sequence[str], most_bytes: int, log: RequestLog
+    ) -> None:
         self._app = app
         self._keys = [key.encode() for key in api_keys]
         self._most_bytes = most_bytes
+        self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -30,6 +34,7 @@ class Gate:
         headers = Headers(scope=scope)
         refusal = self._refusal(scope["path"], headers)
         if refusal is not None:
+            self._log.write(path=scope["path"], status=refusal.status, reason=str(refusal))
             await refusal.response()(scope, receive, send)
             return
         await self._app(scope, self._counted(receive), send)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from fastapi import Request
@@ -13,6 +14,8 @@ from starlette.exceptions import HTTPException
 
 from alula.errors import AlulaError, UsageError
 from alula.server.streams import EngineError
+
+Handler = Callable[[Request, Exception], JSONResponse]
 
 _RETRY_SECONDS = "1"
 
@@ -136,3 +139,15 @@ def handle_http(request: Request, error: Exception) -> JSONResponse:
 def handle_unexpected(_request: Request, error: Exception) -> JSONResponse:
     """For FastAPI: a fault of alula's own."""
     return RequestError(500, f"the server failed in a way it should not: {error!r}").response()
+
+
+HANDLERS: Mapping[type[Exception], Handler] = MappingProxyType(
+    {
+        RequestError: handle_refusal,
+        RequestValidationError: handle_validation,
+        AlulaError: handle_alula,
+        HTTPException: handle_http,
+        Exception: handle_unexpected,
+    }
+)
+"""What answers each kind of error."""

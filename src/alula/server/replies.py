@@ -23,15 +23,24 @@ class Usage:
     """Tokens of one HTTP request, summed over its samples."""
 
     prompt_tokens: int
+    told: int = 0
+    """Tokens of the pieces so far."""
     accepted: int = 0
     """Drafted tokens in the answers."""
     finishes: dict[int, Finish] = field(default_factory=dict)
 
     def add(self, piece: Piece) -> None:
         """Count a piece, and a sample's end."""
+        self.told += len(piece.token_ids)
         self.accepted += sum(piece.drafted)
         if piece.finish is not None:
             self.finishes[piece.index] = piece.finish
+
+    def so_far(self) -> JsonObject:
+        """What can be said before the end."""
+        total = self.prompt_tokens + self.told
+        counts = {"completion_tokens": self.told, "total_tokens": total}
+        return {"prompt_tokens": self.prompt_tokens, **counts}
 
     def as_json(self, samples: int) -> JsonObject:
         """OpenAI's usage object; cached tokens are those that a prompt's first sample found."""
@@ -237,6 +246,7 @@ class Reply:
     usage: Usage
     tokenizer: Tokenizer
     with_usage: bool = False
+    with_usage_so_far: bool = False
     with_drafted: bool = False
     id: str = field(init=False)
     created: int = field(init=False)
@@ -285,7 +295,7 @@ class Reply:
 
     def _object(self, choices: list[JsonObject], chunk: bool = False) -> JsonObject:
         named = chunk and self.kind == "chat.completion"
-        found = {
+        found: JsonObject = {
             "id": self.id,
             "object": "chat.completion.chunk" if named else self.kind,
             "created": self.created,
@@ -293,7 +303,9 @@ class Reply:
             "system_fingerprint": f"alula-{__version__}",
             "choices": choices,
         }
-        return found | {"usage": None} if chunk and self.with_usage else found
+        if chunk and self.with_usage:
+            found["usage"] = self.usage.so_far() if self.with_usage_so_far else None
+        return found
 
 
 async def collected(reply: Reply, pieces: AsyncIterator[Piece]) -> JsonObject:

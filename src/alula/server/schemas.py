@@ -27,6 +27,8 @@ class StreamOptions(Strict):
     """How to stream."""
 
     include_usage: bool = False
+    continuous_usage_stats: bool = False
+    """With `include_usage`: the usage so far in every chunk, as in vLLM."""
     include_obfuscation: Literal[False] | None = None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -10,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from fastapi import Request
+from fastapi.responses import JSONResponse
 
 from alula.server.asking import Asked, Served
 from alula.server.engine_client import EngineClient
 from alula.server.messages import Piece
 from alula.server.metrics import EngineState, Metrics
-from alula.server.refusals import RequestError, refusal_of, too_busy
+from alula.server.refusals import Handler, RequestError, refusal_of, too_busy
 from alula.server.replies import Reply
 from alula.server.request_log import Record, RequestLog
 from alula.server.streams import EngineError
@@ -54,6 +57,19 @@ class Service:
             problem = self.engine.problem
             return f"{problem.what}: {problem.why}" if problem else "the model is being loaded"
         return None
+
+    def logging(self, handle: Handler) -> Handler:
+        """The same answer to an error, with its line in the log."""
+
+        def logged(request: Request, error: Exception) -> JSONResponse:
+            answer = handle(request, error)
+            if isinstance(error, EngineError):
+                return answer  # its request has been begun, and has a line
+            reason = json.loads(bytes(answer.body))["error"]["message"]
+            self.log.write(path=request.url.path, status=answer.status_code, reason=reason)
+            return answer
+
+        return logged
 
     def status(self) -> dict[str, Any]:
         """The server at a glance."""
