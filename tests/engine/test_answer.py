@@ -205,3 +205,25 @@ def test_before_the_first_round_there_is_no_rate(writer: Writer) -> None:
     answer, _ = writer.answer("chain:6", max_tokens=1)
     assert answer.speculation.rounds == 0
     assert answer.speculation.tokens_per_round is None
+
+
+@pytest.mark.parametrize("words", SHAPES)
+def test_deltas_bring_the_tokens_and_logprobs_of_their_text(writer: Writer, words: str) -> None:
+    for stop in (None, writer.text[9:12], "never comes"):
+        answer, deltas = writer.answer(words, stop=stop)
+        assert [token for delta in deltas for token in delta.token_ids] == answer.token_ids
+        assert [part for delta in deltas for part in delta.logprobs or []] == answer.logprobs
+        text, tokens = "", list[int]()
+        for delta in deltas:
+            text, tokens = text + delta.text, tokens + delta.token_ids
+            assert text.startswith(writer.model.tokenizer.decode(tokens))
+
+
+@pytest.mark.parametrize("words", SHAPES)
+def test_deltas_tell_drafted_tokens_from_others(writer: Writer, words: str) -> None:
+    answer, deltas = writer.answer(words)
+    drafted = [flag for delta in deltas for flag in delta.drafted]
+    assert len(drafted) == len(answer.token_ids)
+    # The last round is cut at max_tokens, and with it maybe an accepted token.
+    assert sum(answer.speculation.accepted) - 6 <= sum(drafted) <= sum(answer.speculation.accepted)
+    assert any(drafted) == (words != "off")

@@ -40,7 +40,7 @@ def llm(opened: LLM) -> Iterator[LLM]:
 def assert_idle(llm: LLM) -> None:
     llm.engine.scheduler.check()
     assert not llm.engine.has_work
-    assert llm.engine._pages.in_use == 0
+    assert llm.engine.pages.in_use == 0
 
 
 def tokens(outputs: list[RequestOutput]) -> list[list[int]]:
@@ -252,7 +252,7 @@ def test_a_seed_that_was_drawn_is_named_and_brings_the_answer_back(llm: LLM) -> 
 def test_sizes_are_the_fields_of_settings(tiny_model: Path) -> None:
     made = open_tiny(tiny_model, settings=Settings(max_sequences=3), max_length=100)
     assert made.engine.max_length == 100
-    assert made.engine.scheduler._max_sequences == 3
+    assert made.engine.scheduler.max_sequences == 3
 
 
 @pytest.fixture
@@ -322,8 +322,8 @@ def test_without_a_prefix_cache_nothing_is_reused_or_kept(tiny_model: Path) -> N
         )
         assert [a.prefix_tokens for a in output.outputs] == [0, 0, 0]
         assert [a.token_ids for a in output.outputs] == [a.token_ids for a in wanted.outputs]
-        pages = without.engine._pages
+        pages = without.engine.pages
         assert pages.free == pages.count
         assert len(pages.index) == 0
-    assert with_cache.engine._pages.evictable > 0
+    assert with_cache.engine.pages.evictable > 0
     assert_idle(without)

@@ -11,7 +11,7 @@ import typer
 from alula.bench import results
 from alula.bench.compare import Comparison, compare, verdict
 from alula.bench.workloads import WORKLOADS, select
-from alula.cli import options
+from alula.cli import bench_serve, options
 from alula.cli.console import print_dim, print_help_alone, print_json, print_text, progress_bar
 from alula.cli.session import load_model, opening
 from alula.errors import UsageError
@@ -25,11 +25,12 @@ _DIFFERENT = 1
 _DRAFTER_SHAPES = ("chain:4", "auto")
 
 app = typer.Typer()
+app.command("serve")(bench_serve.serve)
 
 
 @app.callback(invoke_without_command=True)
 def _root(context: typer.Context) -> None:
-    """Measure what speculation gains on this machine."""
+    """Measure what speculation gains on this machine, and what a server gives."""
     print_help_alone(context)
 
 

@@ -18,7 +18,7 @@ import typer
 from typer.main import get_command
 
 from alula import __version__
-from alula.cli import bench, chat, demo, diagnose, doctor, estimate, generate, train
+from alula.cli import bench, chat, demo, diagnose, doctor, estimate, generate, serve, train
 from alula.cli.console import print_error, print_error_json, print_help_alone
 from alula.errors import AlulaError, MachineError, UsageError
 
@@ -46,6 +46,7 @@ app.command("generate")(generate.generate)
 app.command("chat")(chat.chat)
 app.add_typer(bench.app, name="bench")
 app.command("demo")(demo.demo)
+app.command("serve")(serve.serve)
 app.command("train")(train.train)
 app.command("diagnose")(diagnose.diagnose)
 app.command("doctor")(doctor.doctor)

@@ -22,6 +22,7 @@ class Answer:
         self._logprobs: list[TokenLogprobs] | None = (
             None if sequence.params.logprobs is None else []
         )
+        self._drafted: list[bool] = []
         self._stop_token: int | None = None
         self._cut: int | None = None
         self._shown = 0
@@ -31,6 +32,7 @@ class Answer:
         tokens = emitted.tokens
         if self._logprobs is not None:
             self._logprobs += emitted.logprobs or []
+        self._drafted += [number < emitted.accepted for number in range(len(tokens))]
         if emitted.stopped:
             self._stop_token = tokens[-1]
         text = self._detokenizer.push(tokens[:-1] if emitted.stopped else tokens)
@@ -42,14 +44,25 @@ class Answer:
         return self._delta(text, reason is not None), reason
 
     def _reason(self, emitted: Emitted) -> FinishReason | None:
+        if emitted.failed:
+            return "abort"
         if emitted.stopped or self._detokenizer.stopped is not None:
             return "stop"
         return "length" if emitted.full else None
 
     def _delta(self, text: str, finished: bool) -> Delta:
         tokens = self._token_ids()
-        new, self._shown = tokens[self._shown :], max(self._shown, len(tokens))
-        return Delta(self.index, text, new, finished)
+        settled = len(tokens) if finished or not self._detokenizer.holds_text else self._shown
+        new = slice(self._shown, settled)
+        self._shown = max(self._shown, settled)
+        return Delta(
+            self.index,
+            text,
+            tokens[new],
+            finished,
+            self._drafted[new],
+            None if self._logprobs is None else self._logprobs[new],
+        )
 
     def _token_ids(self) -> list[int]:
         tokens: Tokens[int] = self.sequence.output_ids

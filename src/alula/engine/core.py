@@ -12,6 +12,7 @@ from typing import NamedTuple
 from alula.cache.pages import PageAllocator
 from alula.cache.pool import KVPool
 from alula.engine.answer import Answer
+from alula.engine.constraint import Constraint
 from alula.engine.lines import Lines
 from alula.engine.outputs import Delta, RequestOutput
 from alula.engine.request import Sequence
@@ -21,6 +22,7 @@ from alula.engine.settings import Settings, capacity
 from alula.engine.speculator import Speculator
 from alula.errors import UsageError
 from alula.models.load import LoadedModel
+from alula.sampling.grammar import Grammars
 from alula.sampling.noise import fresh_seed, request_key
 from alula.sampling.params import SamplingParams
 
@@ -60,6 +62,8 @@ class LaunchRecord(NamedTuple):
     """Nodes verified in all sequences together."""
     emitted: int
     seconds: float
+    round_tokens: int = 0
+    """Of those emitted, the ones that came out of rounds."""
 
 
 class Engine:
@@ -93,9 +97,9 @@ class Engine:
         self.max_length = size.max_length
         self._vocab_size = min(shape.vocab_size, model.tokenizer.vocab_size)
         self._speculator = speculator
-        self._pages = PageAllocator(size.pages, settings.page_size, reuse=settings.prefix_cache)
+        self.pages = PageAllocator(size.pages, settings.page_size, reuse=settings.prefix_cache)
         self.scheduler = Scheduler(
-            self._pages,
+            self.pages,
             max_sequences=settings.max_sequences,
             row_budget=max(settings.chunk_rows, settings.max_sequences * round_rows),
             round_rows=round_rows,
@@ -113,7 +117,9 @@ class Engine:
             device=device,
         )
         drafting = speculator.begin(lines, size.pages, settings.page_size)
-        self._runner = Runner(decoder, pool, lines, speculator.shape, drafting)
+        self.grammars = Grammars(model.tokenizer, self._vocab_size)
+        self._constraint = Constraint(self.grammars)
+        self._runner = Runner(decoder, pool, lines, speculator.shape, drafting, self._constraint)
         self._requests: dict[str, Request] = {}
         self._by_sequence: dict[int, tuple[Request, Answer]] = {}
         self._tables: dict[int, int] = {}
@@ -131,6 +137,8 @@ class Engine:
     ) -> Request:
         """Queue a request. Raises UsageError for one that the model or the cache cannot take."""
         self._refuse_foreign_ids(prompt_ids, params)
+        if params.grammar is not None:
+            self.grammars.compile(params.grammar)
         seed = fresh_seed() if params.seed is None else params.seed
         with self._lock:
             request = Request(str(self._next_id), prompt, prompt_ids, params, seed)
@@ -206,6 +214,7 @@ class Engine:
             self._runner.lines.admit(
                 sequence, min(limit, self.max_length), self._stop_ids(sequence.params)
             )
+            self._constraint.admit(sequence)
             self._tables[sequence.line] = 0
         for sequence in (*step.rounds, *(chunk.sequence for chunk in step.chunks)):
             if self._tables[sequence.line] != len(sequence.pages):
@@ -225,6 +234,7 @@ class Engine:
             chunk_rows=sum(chunk.end - chunk.start for chunk in step.chunks),
             draft_nodes=sum(part.nodes for _, part in rounds),
             emitted=sum(len(part.tokens) for part in emitted),
+            round_tokens=sum(len(part.tokens) for _, part in rounds),
             seconds=seconds,
         )
         self._speculator.observe(record, [(s.id, part) for s, part in rounds])

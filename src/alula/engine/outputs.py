@@ -80,9 +80,16 @@ class RequestOutput:
 
 @dataclass(frozen=True)
 class Delta:
-    """New text of one sample, safe to show."""
+    """New text of one sample, safe to show.
+
+    While a tail of the text may yet become a stop string, it and all tokens since are held.
+    """
 
     index: int
     text: str
     token_ids: list[int]
     finished: bool
+    drafted: list[bool]
+    """Of each token, whether it had been drafted."""
+    logprobs: list[TokenLogprobs] | None
+    """Of each token, where the request asks for them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from alula.speculation.tree import NO_DRAFT, TreeShape
 from alula.speculation.walk import Path, walk
 
 if TYPE_CHECKING:
+    from alula.engine.constraint import Constraint
     from alula.engine.drafting import Drafting
 
 
@@ -40,6 +42,8 @@ class Emitted:
     accepted: int
     """Drafted tokens on the accepted path, before any cut."""
     logprobs: list[TokenLogprobs] | None
+    failed: bool = False
+    """Its grammar became too complex to be followed."""
 
 
 class Runner:
@@ -54,12 +58,14 @@ class Runner:
         lines: Lines,
         shape: TreeShape = NO_DRAFT,
         drafting: Drafting | None = None,
+        constraint: Constraint | None = None,
     ) -> None:
         self._decoder = decoder
         self._pool = pool
         self._shape = shape
         self._drafting = drafting
         self._taps = drafting.taps if drafting else ()
+        self._constraint = constraint
         self.lines = lines
 
     def run(self, step: Step, depth: int) -> list[Emitted]:
@@ -67,9 +73,15 @@ class Runner:
 
         Returns what the rounds and then the final chunks of `step` emitted, in order.
         """
+        started, constraint = time.perf_counter(), self._constraint
+        if constraint is not None:
+            constraint.trim(step.rounds, self.lines)
         launch = build(step, self.lines, self._pool.page_size, self._shape)
+        masks = None if constraint is None else constraint.begin(launch)
         hidden = self._decoder.forward(launch.ids, launch.rows, self._pool, self._taps)
-        choice, logits = self._choose(step, launch, hidden.last)
+        logits = self._logits(launch, hidden.last)
+        allowed = logits if constraint is None else constraint.apply(masks, logits, started)
+        choice = self._choose(step, launch, allowed)
         path = walk(launch.tree, choice)
         check(path.tokens[path.rows >= 0])
         lines = launch.lines[: len(choice)]
@@ -83,13 +95,17 @@ class Runner:
             self._drafting.follow(launch, path, emission, hidden.aux, depth)
         return self._report(step, launch, path, emission, logits)
 
-    def _choose(self, step: Step, launch: Launch, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """The target's own token after every node [E, N + 1], and the logits it came from."""
-        choice = torch.full_like(launch.row_numbers, -1)
-        sequence, node = (launch.row_numbers >= 0).nonzero(as_tuple=True)
+    def _logits(self, launch: Launch, hidden: Tensor) -> Tensor:
+        """Of every node that exists, sequence by sequence, [R, V]."""
         # A head may be padded beyond the tokens that exist.
         vocabulary = self.lines.sampling.vocabulary
-        logits = self._decoder.logits(hidden[launch.row_numbers[sequence, node]])[:, :vocabulary]
+        rows = launch.row_numbers[launch.row_numbers >= 0]
+        return self._decoder.logits(hidden[rows])[:, :vocabulary]
+
+    def _choose(self, step: Step, launch: Launch, logits: Tensor) -> Tensor:
+        """The target's own token after every node, [E, N + 1]."""
+        choice = torch.full_like(launch.row_numbers, -1)
+        sequence, node = (launch.row_numbers >= 0).nonzero(as_tuple=True)
         choice[sequence, node] = sample(
             logits,
             launch.lines[sequence],
@@ -98,7 +114,7 @@ class Runner:
             self.lines.sampling,
             self.lines.sampling.wants(sequence.line for sequence in _emitting(step, launch)),
         )
-        return choice, logits
+        return choice
 
     def _report(
         self, step: Step, launch: Launch, path: Path, emission: Emission, logits: Tensor
@@ -124,9 +140,13 @@ class Runner:
                     logprobs=None
                     if wanted is None
                     else self._logprobs(launch, path, logits, number, kept, wanted),
+                    failed=self._fails(sequence.line, kept),
                 )
             )
         return report
+
+    def _fails(self, line: int, tokens: list[int]) -> bool:
+        return self._constraint is not None and not self._constraint.advance(line, tokens)
 
     def _logprobs(
         self,

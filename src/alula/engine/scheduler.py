@@ -77,7 +77,7 @@ class Scheduler:
         self._limits = Limits(max_length, round_rows)
         self._chunk_rows = chunk_rows
         self._drafter = drafter
-        self._max_sequences = max_sequences
+        self.max_sequences = max_sequences
         self._lines = list(range(max_sequences))
         self._unfinished: dict[int, Sequence] = {}
         self._running: list[Sequence] = []
@@ -88,6 +88,16 @@ class Scheduler:
     def has_work(self) -> bool:
         """Whether `next` has something to launch (or a launch is still to be committed)."""
         return bool(self._running or self._waiting)
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that hold nothing yet, or no more."""
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        """Sequences that hold a line and pages."""
+        return len(self._running)
 
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence. Raises what `Limits.admit` raises."""
@@ -274,7 +284,7 @@ class Scheduler:
         """Prove the invariants of scheduler and pages; raises AssertionError saying which fails."""
         self._pages.check([s.pages for s in self._running])
         lines = sorted([*self._lines, *(s.line for s in self._running)])
-        require(lines == list(range(self._max_sequences)), f"the lines are {lines}")
+        require(lines == list(range(self.max_sequences)), f"the lines are {lines}")
         queue = [s for s in (*self._running, *self._waiting) if s.status is not Status.FINISHED]
         ordered = queue == list(self._unfinished.values())
         require(ordered, "the running sequences are not the oldest ones, in order")

@@ -49,6 +49,8 @@ class SamplingParams:
     ignore_eos: bool = False
     logprobs: int | None = None
     """Alternatives to report per token; 0 reports the chosen token only, None nothing."""
+    grammar: str | None = None
+    """What the output has to match, as llguidance writes grammars (`sampling.grammar`)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", _strings(self.stop))
@@ -69,6 +71,9 @@ class SamplingParams:
             _whole("seed", self.seed, 0, SEEDS - 1)
         if self.logprobs is not None:
             _whole("logprobs", self.logprobs, 0, MOST_LOGPROBS)
+        if self.grammar is not None and self.ignore_eos:
+            rule = "a grammar ends the output by end-of-sequence"
+            raise _refusal("ignore_eos", self.ignore_eos, rule)
 
     @property
     def greedy(self) -> bool:

@@ -43,7 +43,8 @@ class ChatTemplate:
 
     def __init__(self, source: str, bos_token: str | None = None, eos_token: str | None = None):
         named = {"bos_token": bos_token, "eos_token": eos_token}
-        self._special = {name: text for name, text in named.items() if text is not None}
+        self.source = source
+        self.special_tokens = {name: text for name, text in named.items() if text is not None}
         try:
             self._template = _environment().from_string(source)
         except jinja2.TemplateSyntaxError as error:
@@ -96,7 +97,7 @@ class ChatTemplate:
         are malformed or that the template refuses, ModelError where the template fails.
         """
         _refuse_malformed(messages)
-        defaults = {"tools": None, "documents": None, **self._special}
+        defaults = {"tools": None, "documents": None, **self.special_tokens}
         given = {"messages": list(messages), **variables}
         plain = {name: _plain(name, value) for name, value in given.items()}
         try:

@@ -57,6 +57,11 @@ class Detokenizer:
         return "".join(self._shown)
 
     @property
+    def holds_text(self) -> bool:
+        """Whether text is held that may yet become a stop string."""
+        return bool(self._held)
+
+    @property
     def kept_tokens(self) -> int:
         """How many of the pushed tokens belong to the answer.
 

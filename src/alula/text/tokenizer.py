@@ -23,6 +23,7 @@ class Tokenizer:
     """
 
     def __init__(self, definition: Definition) -> None:
+        self.definition = definition
         self._backend = definition.backend
         self.eos_ids = definition.eos_ids
         self.bos_id = definition.bos_id

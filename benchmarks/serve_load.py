@@ -1,0 +1,203 @@
+"""A crowd of well and badly behaved clients against a running server, and what is left of it.
+
+    alula serve MODEL --port 8000 &
+    python benchmarks/serve_load.py http://127.0.0.1:8000 --pid SERVER_PID --seconds 300
+
+Every finished answer is compared with the one that its request gets alone. Prints one JSON object;
+exits with 1 where a token is lost or crossed, something leaks, or /health is slow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import psutil
+
+SLOW_HEALTH_SECONDS = 0.2
+MOST_GROWTH = 1.15
+"""Of memory, from a minute in to the end; allocators keep some."""
+LARGEST_BODY = 16 * 2**20
+
+
+@dataclass
+class Load:
+    """One run."""
+
+    url: str
+    model: str
+    pid: int
+    seconds: float
+    streams: int
+    outcomes: Counter[str] = field(default_factory=Counter)
+    health: list[float] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    async def run(self) -> dict[str, Any]:
+        limits = httpx.Limits(max_connections=self.streams + 8)
+        async with httpx.AsyncClient(timeout=120, limits=limits) as self.client:
+            bodies = [self.body(number) for number in range(24)]
+            self.cases = [(body, await self.whole(body)) for body in bodies]
+            self.end = time.monotonic() + self.seconds
+            await asyncio.gather(
+                self.watch_health(),
+                self.measure_early(),
+                *(self.behave(random.Random(n)) for n in range(self.streams)),
+            )
+            await self.quiet()
+        return self.report()
+
+    def body(self, number: int) -> dict[str, Any]:
+        dice = random.Random(number)
+        prompt = " ".join(dice.choice(("wing", "tail", "beak", "egg")) for _ in range(number))
+        sampled = {"temperature": 0.8, "seed": number} if number % 2 else {"temperature": 0}
+        grammar = {"guided_regex": "([a-z]{4}-){6}end"} if number % 6 == 5 else {}
+        length = {"max_tokens": dice.randint(10, 60), "n": 1 + number % 3 // 2}
+        return {"model": self.model, "prompt": f"Birds: {prompt}", **sampled, **length, **grammar}
+
+    async def whole(self, body: dict[str, Any]) -> list[str]:
+        found = await self.client.post(f"{self.url}/v1/completions", json=body)
+        found.raise_for_status()
+        return [choice["text"] for choice in found.json()["choices"]]
+
+    async def behave(self, dice: random.Random) -> None:
+        kinds = [self.stream] * 6 + [self.slow, self.slow, self.leave, self.leave, self.post]
+        kinds += [self.oversized, self.malformed]
+        while time.monotonic() < self.end:
+            kind = dice.choice(kinds)
+            outcome = await kind(dice)
+            self.outcomes[f"{kind.__name__}: {outcome}"] += 1
+
+    async def post(self, dice: random.Random) -> str:
+        body, expected = dice.choice(self.cases)
+        return self.compare(body, expected, await self.whole(body))
+
+    async def stream(self, dice: random.Random, pause: float = 0.0, leave_after: int = 0) -> str:
+        body, expected = dice.choice(self.cases)
+        texts = [""] * len(expected)
+        events = 0
+        request = body | {"stream": True}
+        async with self.client.stream("POST", f"{self.url}/v1/completions", json=request) as got:
+            got.raise_for_status()
+            async for line in got.aiter_lines():
+                if line == "data: [DONE]":
+                    return self.compare(body, expected, texts)
+                if line:
+                    for choice in json.loads(line.removeprefix("data: "))["choices"]:
+                        texts[choice["index"]] += choice["text"]
+                events += 1
+                if events == leave_after:
+                    return "left"
+                if pause:
+                    await asyncio.sleep(pause)
+        self.wrong.append(f"no end: {body}")
+        return "cut"
+
+    async def slow(self, dice: random.Random) -> str:
+        return await self.stream(dice, pause=dice.uniform(0.05, 0.2))
+
+    async def leave(self, dice: random.Random) -> str:
+        return await self.stream(dice, leave_after=dice.randint(1, 20))
+
+    async def oversized(self, _dice: random.Random) -> str:
+        content = b"x" * (LARGEST_BODY + 1)
+        try:
+            found = await self.client.post(f"{self.url}/v1/completions", content=content)
+        except httpx.HTTPError:
+            return "closed"  # it has answered before all was sent
+        return str(found.status_code)
+
+    async def malformed(self, dice: random.Random) -> str:
+        content = dice.choice((b"{", b"[]", b"\xff", b'{"model": "m"}', b'{"prompt": 5}'))
+        found = await self.client.post(f"{self.url}/v1/completions", content=content)
+        return str(found.status_code)
+
+    def compare(self, body: dict[str, Any], expected: list[str], found: list[str]) -> str:
+        if found != expected:
+            self.wrong.append(json.dumps({"body": body, "expected": expected, "found": found}))
+            return "wrong"
+        return "right"
+
+    async def watch_health(self) -> None:
+        async with httpx.AsyncClient(timeout=30) as client:
+            while time.monotonic() < self.end:
+                started = time.perf_counter()
+                (await client.get(f"{self.url}/health")).raise_for_status()
+                self.health.append(time.perf_counter() - started)
+                await asyncio.sleep(0.1)
+
+    async def measure_early(self) -> None:
+        await asyncio.sleep(min(60.0, self.seconds / 3))
+        self.early = self.resources()
+
+    async def quiet(self) -> None:
+        """Until the engine has nothing left to do."""
+        for _ in range(200):
+            text = (await self.client.get(f"{self.url}/metrics")).text
+            lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+            self.left = {
+                name: float(lines[name])
+                for name in ("alula_running", "alula_waiting", 'alula_cache_pages{state="in_use"}')
+            }
+            if not any(self.left.values()):
+                break
+            await asyncio.sleep(0.1)
+        self.late = self.resources()
+
+    def resources(self) -> dict[str, dict[str, int]]:
+        server = psutil.Process(self.pid)
+        (engine,) = server.children()
+        return {
+            name: {"memory_mb": process.memory_info().rss >> 20, "files": process.num_fds()}
+            for name, process in (("http", server), ("engine", engine))
+        }
+
+    def report(self) -> dict[str, Any]:
+        ordered = sorted(self.health)
+        p99 = ordered[int(0.99 * (len(ordered) - 1))]
+        grown = [
+            name
+            for name, early in self.early.items()
+            if self.late[name]["memory_mb"] > MOST_GROWTH * early["memory_mb"]
+            or self.late[name]["files"] > early["files"]
+        ]
+        return {
+            "seconds": self.seconds,
+            "streams": self.streams,
+            "outcomes": dict(sorted(self.outcomes.items())),
+            "wrong": self.wrong[:5],
+            "health_p99_seconds": round(p99, 4),
+            "early": self.early,
+            "late": self.late,
+            "left": self.left,
+            "passed": not self.wrong
+            and not grown
+            and not any(self.left.values())
+            and p99 < SLOW_HEALTH_SECONDS,
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("url")
+    parser.add_argument("--model", default="model")
+    parser.add_argument("--pid", type=int, required=True)
+    parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--streams", type=int, default=64)
+    given = parser.parse_args()
+    load = Load(given.url.rstrip("/"), given.model, given.pid, given.seconds, given.streams)
+    found = asyncio.run(load.run())
+    print(json.dumps(found, indent=2))
+    sys.exit(not found["passed"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""What stands before every route: API keys, and the size of bodies."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from alula.server.refusals import RequestError
+from alula.server.request_log import RequestLog
+
+_OPEN_PATHS = ("/", "/health", "/ready")
+
+
+class Gate:
+    """Refuses a request before any of its body is read."""
+
+    def __init__(
+        self, app: ASGIApp, api_keys: Sequence[str], most_bytes: int, log: RequestLog
+    ) -> None:
+        self._app = app
+        self._keys = [key.encode() for key in api_keys]
+        self._most_bytes = most_bytes
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        refusal = self._refusal(scope["path"], headers)
+        if refusal is not None:
+            self._log.write(path=scope["path"], status=refusal.status, reason=str(refusal))
+            await refusal.response()(scope, receive, send)
+            return
+        await self._app(scope, self._counted(receive), send)
+
+    def _refusal(self, path: str, headers: Headers) -> RequestError | None:
+        if self._keys and path not in _OPEN_PATHS and not self._knows(headers):
+            message = "this server wants one of its API keys, as Authorization: Bearer KEY"
+            challenge = {"WWW-Authenticate": "Bearer"}
+            return RequestError(401, message, code="invalid_api_key", headers=challenge)
+        length = headers.get("content-length", "0")
+        if length.isdigit() and int(length) > self._most_bytes:
+            return RequestError(413, self._too_large(), code="request_too_large")
+        return None
+
+    def _knows(self, headers: Headers) -> bool:
+        """All keys are compared, each in constant time, so that time tells nothing about them."""
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        matches = [hmac.compare_digest(given.strip().encode(), key) for key in self._keys]
+        return scheme.lower() == "bearer" and any(matches)
+
+    def _counted(self, receive: Receive) -> Receive:
+        """A body that does not say its length is counted as it comes."""
+        seen = 0
+
+        async def counting() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > self._most_bytes:
+                raise HTTPException(413, self._too_large())
+            return message
+
+        return counting
+
+    def _too_large(self) -> str:
+        return f"the body is larger than the {self._most_bytes} bytes that this server takes"

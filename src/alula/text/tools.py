@@ -1,0 +1,129 @@
+"""Tool calls inside of a model's text, in the forms that open models write."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, NamedTuple
+
+from alula.text.chat_template import ChatTemplate
+
+ToolForm = Literal["hermes", "llama"]
+
+_LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""As models have seen calls in training."""
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+
+
+class Call(NamedTuple):
+    """A function to call; `arguments` is JSON."""
+
+    name: str
+    arguments: str
+
+
+def tool_form(template: ChatTemplate) -> ToolForm | None:
+    """How a model writes calls, by what its chat template teaches it; None where it teaches none.
+
+    Hermes and Qwen: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, any number of them.
+    Llama 3: the answer is `{"name": …, "parameters": {…}}`.
+    """
+    if "tools" not in template.source:
+        return None
+    if _OPEN in template.source:
+        return "hermes"
+    return "llama" if '"parameters"' in template.source else None
+
+
+def forced_grammar(form: ToolForm, functions: list[tuple[str, dict[str, Any]]]) -> str:
+    """A Lark grammar, as llguidance reads it, of one call to one of the functions.
+
+    `functions`: names and JSON schemas of their arguments.
+    """
+    key = "arguments" if form == "hermes" else "parameters"
+    choices = [
+        {
+            "type": "object",
+            "properties": {"name": {"const": name}, key: schema},
+            "required": ["name", key],
+            "additionalProperties": False,
+        }
+        for name, schema in functions
+    ]
+    call = f"%json {json.dumps({'anyOf': choices, 'x-guidance': _LAYOUT})}"
+    if form == "llama":
+        return f"start: call\ncall: {call}\n"
+    return f'start: "{_OPEN}\\n" call "\\n{_CLOSE}"\ncall: {call}\n'
+
+
+class ToolReader:
+    """Tells calls from text as it streams; text that may be the beginning of a call is held."""
+
+    def __init__(self, form: ToolForm) -> None:
+        self._form = form
+        self._held = ""
+        self._begun = False
+        self._after_call = False
+
+    def push(self, text: str) -> list[str | Call]:
+        """Text that is no call, and calls that are complete, in order."""
+        self._held += text
+        return self._hermes() if self._form == "hermes" else self._llama()
+
+    def finish(self) -> list[str | Call]:
+        """What is left at the end. A call cut short, or no call after all, is text."""
+        held, self._held = self._held, ""
+        call = _call(held, "parameters") if self._form == "llama" else None
+        return [call] if call else [held] if held else []
+
+    def _llama(self) -> list[str | Call]:
+        """The whole answer is a call, or none of it."""
+        if self._begun or (self._held.strip() and not self._held.lstrip().startswith("{")):
+            self._begun = True
+            shown, self._held = self._held, ""
+            return [shown] if shown else []
+        return []
+
+    def _hermes(self) -> list[str | Call]:
+        found: list[str | Call] = []
+        while True:
+            self._skip_newlines()
+            start = self._held.find(_OPEN)
+            end = self._held.find(_CLOSE, start) if start >= 0 else -1
+            if end < 0:
+                break
+            after = end + len(_CLOSE)
+            before, inside = self._held[:start], self._held[start + len(_OPEN) : end]
+            call = _call(inside, "arguments")
+            found += [before] if before else []
+            found.append(call or self._held[start:after])
+            self._held, self._after_call = self._held[after:], call is not None
+        free = start if start >= 0 else len(self._held) - _beginning(self._held)
+        if shown := self._held[:free]:
+            self._held = self._held[free:]
+            found.append(shown)
+        return found
+
+    def _skip_newlines(self) -> None:
+        """Calls stand on lines of their own; the borders between them are no text."""
+        if self._after_call:
+            self._held = self._held.lstrip("\n")
+            self._after_call = not self._held
+
+
+def _beginning(text: str) -> int:
+    """Length of the longest tail of `text` that begins a call."""
+    lengths = range(min(len(text), len(_OPEN) - 1), 0, -1)
+    return next((length for length in lengths if _OPEN.startswith(text[-length:])), 0)
+
+
+def _call(text: str, key: str) -> Call | None:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+        return None
+    arguments = found.get(key, found.get("arguments", {}))
+    if not isinstance(arguments, dict):
+        return None
+    return Call(found["name"], json.dumps(arguments, ensure_ascii=False))
