@@ -9,8 +9,8 @@ READY := $(VENV)/.ready
 demo: $(READY)  ## answer prompts on this machine, plain and speculating, and compare
 	$(BIN)/alula demo
 
-test: $(READY)  ## the fast suite
-	$(BIN)/pytest
+test: $(READY)  ## the fast suite, on all cores
+	$(BIN)/pytest -n auto --dist loadscope
 
 prove: $(READY)  ## the long proofs: full counts of what `make test` samples
 	$(BIN)/pytest -m "slow and not gpu"
