@@ -35,6 +35,18 @@ def test_a_chain_has_owner_file_line_and_release(alula: Alula, tmp_path: Path) -
     assert f"{feature}: 4 of " in done.out
 
 
+def test_the_first_line_is_the_verdict(alula: Alula, tmp_path: Path) -> None:
+    engines(tmp_path / "env")
+    environment = ("--env", str(tmp_path / "env"), *_CASE)
+    gates = json.loads(alula("doctor", "--json", *environment).out)["gates"]
+    closed = sum(gate["verdict"] == "closed" for gate in gates)
+    first = alula("doctor", *environment).out.splitlines()[0]
+    assert first.startswith("8 × NVIDIA RTX PRO 6000 Blackwell Workstation Edition (12.0): ")
+    assert f"{closed} gates are closed" in first
+    asked = alula("doctor", "eagle3", *environment).out.splitlines()
+    assert asked[0].startswith("eagle3: ")
+
+
 def test_json_is_a_report_that_can_be_asked_about(alula: Alula, tmp_path: Path) -> None:
     engines(tmp_path / "env")
     done = alula("doctor", "--json", "--env", str(tmp_path / "env"), *_CASE)

@@ -11,10 +11,10 @@ def as_markdown(report: dict[str, Any]) -> str:
     """The same tables as the terminal shows."""
     parts = [
         f"## alula doctor {report['alula']}",
+        *[f"**{cell(line)}**" for line in verdicts(report)],
         *[f"- {cell(line)}" for line in summary(report)],
     ]
     parts += [_block(block) for block in blocks(report)]
-    parts += [f"**{cell(line)}**" for line in verdicts(report)]
     return "\n\n".join(parts)
 
 

@@ -27,6 +27,8 @@ def print_report(report: dict[str, Any]) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = _PIPED_WIDTH
+    for line in verdicts(report):
+        console.print(Text(printable(line), style="bold"), soft_wrap=True)
     for line in summary(report):
         console.print(Text(printable(line), style="dim"))
     if not report["features"]:
@@ -38,8 +40,6 @@ def print_report(report: dict[str, Any]) -> None:
     if report["features"]:
         console.print()
     _print_blocks(console, findings(report))
-    for line in verdicts(report):
-        console.print(Text(printable(line), style="bold"), soft_wrap=True)
 
 
 def _print_blocks(console: Console, blocks: Iterable[Block]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -88,7 +89,9 @@ def summary(report: dict[str, Any]) -> list[str]:
 
 
 def verdicts(report: dict[str, Any]) -> list[str]:
-    """One line for each feature that was asked for."""
+    """What comes first: a line for each feature that was asked for, one for all where none was."""
+    if not report["features"]:
+        return [_verdict(report)]
     lines = []
     for name, chain in report["features"].items():
         closed = [gate for gate in chain if gate["verdict"] == "closed"]
@@ -101,6 +104,27 @@ def verdicts(report: dict[str, Any]) -> list[str]:
         else:
             lines.append(f"{name}: all {len(chain)} gates are open")
     return lines
+
+
+def _verdict(report: dict[str, Any]) -> str:
+    """What the GPUs are, and how much stands in the way of the software."""
+    machine, closed = report["machine"], [g for g in report["gates"] if g["verdict"] == "closed"]
+    kinds = Counter((gpu["name"], gpu["capability"]) for gpu in machine["gpus"] if gpu["visible"])
+    gpus = [f"{count} × {name} ({capability})" for (name, capability), count in kinds.items()]
+    layers = Counter(gate["layer"] for gate in closed)
+    held = len({gate["component"] for gate in closed})
+    known = len(report["software"]["components"])
+    found = (
+        f"{len(closed)} gates are closed, on {held} of {_components(known)}: "
+        + ", ".join(f"{layer} {count}" for layer, count in layers.most_common())
+        if closed
+        else f"nothing stands in the way of the {_components(known)} found"
+    )
+    return f"{' and '.join(gpus) or 'No GPU was seen'}: {found}"
+
+
+def _components(count: int) -> str:
+    return f"{count} component{'' if count == 1 else 's'}"
 
 
 def printable(text: str) -> str:
