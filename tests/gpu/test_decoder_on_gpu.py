@@ -125,6 +125,7 @@ def test_it_is_near_the_reference(smollm2: Decoder, monkeypatch: pytest.MonkeyPa
     assert float((found - expected).norm() / expected.norm()) < 3e-2
 
 
+@torch.inference_mode()
 def test_a_launch_reads_nothing_back_and_replays(smollm2: Decoder) -> None:
     device = smollm2.device
     rows = to(trees([40, 200, 90], PARENTS, page=PAGE), device)
