@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from alula.cost.measured import read_measured
 from alula.cost.shape import Component
 from priced import setting
 
-GPT_FAST = Path(__file__).parents[2] / "docs/examples/measured-gpt-fast-a100.json"
+EXAMPLES = Path(__file__).parents[2] / "docs/examples"
+GPT_FAST = EXAMPLES / "measured-gpt-fast-a100.json"
+OWN_STEPS = EXAMPLES / "measured-steps-h200.json"
 
 
 def test_kimi_k26_plain_on_8_rtx_pro_6000() -> None:
@@ -72,3 +75,21 @@ def test_llama_8b_plain_on_one_h100(engine: str, measured_tok_s: float) -> None:
     """sglang#4247 and vllm#16937: bf16, batch 1."""
     own = setting("llama-3.1-8b", "1x-h100")
     assert own.plain_tok_s() == pytest.approx(measured_tok_s, rel=0.15), engine
+
+
+def test_each_step_of_our_own_on_an_h200_follows_from_the_others() -> None:
+    """benchmarks/results/gpu_ops.json; the 8B and SmolLM2 shapes at batch 1, 8 and 32."""
+    own = setting("llama-3.1-8b", "1x-h200", context=512)
+    residuals = fit(read_measured(OWN_STEPS).points(own)).residuals
+    assert len(residuals) == 6
+    for each in residuals:
+        assert each.left_out_s == pytest.approx(each.point.measured_s, rel=0.10), each.point.name
+
+
+def test_the_example_repeats_the_result_file() -> None:
+    steps = json.loads((EXAMPLES.parents[1] / "benchmarks/results/gpu_ops.json").read_text())
+    measured = {row["name"]: row["graph ms"] for row in steps["results"]["step"]}
+    for point in json.loads(OWN_STEPS.read_text())["points"]:
+        name = {"llama-3.1-8b": "8b", "smollm2": "smollm2"}[point["model"]]
+        batch = point.get("batch", 1)
+        assert point["step_ms"] == pytest.approx(measured[f"{name} batch {batch}"], abs=1e-3)
