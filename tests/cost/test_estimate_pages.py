@@ -40,9 +40,9 @@ def test_the_page_fetches_nothing(document: Document) -> None:
 def test_what_is_drawn_is_well_formed(document: Document) -> None:
     for block in document.blocks:
         if isinstance(block, Bars):
-            ElementTree.fromstring(bars_svg(block))
+            assert ElementTree.fromstring(bars_svg(block)).tag == f"{SVG}svg"
         elif isinstance(block, Chart):
-            ElementTree.fromstring(chart_svg(block))
+            assert ElementTree.fromstring(chart_svg(block)).tag == f"{SVG}svg"
 
 
 def test_bars_are_as_long_as_their_times() -> None:
