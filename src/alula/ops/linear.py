@@ -37,6 +37,10 @@ class Weight(ABC):
         Returns [R, out] in `dtype`: the weight's own, or fp32 for sums that are not rounded.
         """
 
+    def multiply_in_any_order(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """As `multiply` but for the order of the sums: for work that need not be exact."""
+        return self.multiply(x, dtype)
+
 
 class DenseWeight(Weight):
     """A matrix as torch holds it."""

@@ -8,21 +8,35 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from alula.models.blocks import Layer
+from alula.models.blocks import Layer, Stream
 from alula.models.decoder import Decoder
 from alula.models.rope import inverse_frequencies
-from alula.ops.activation import silu_and_mul
-from alula.ops.linear import linear
-from alula.ops.norm import rms_norm
-from alula.ops.rope import Rotation, rotary_table, rotate
+from alula.ops.linear import Weight
+from alula.ops.rope import Rotation, rotary_table
+from alula.ops.store import Places
 from alula.training.network import Teacher
 
 LOGIT_ROWS = 4096
 """Rows whose logits over the whole vocabulary exist at a time."""
 
-Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""From a layer's number, q [B, n, heads, d], k and v [B, n, kv, d] to what q mixes, as q."""
+_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Not cuDNN's, which plans anew, at a millisecond, for every shape it has not seen."""
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""From q [B, n, heads, d], and a layer's keys and values as of `Kept`, to what q mixes, as q."""
+
+
+class Kept(NamedTuple):
+    """Where keys and values go."""
+
+    keys: Tensor
+    """[layers, lines, kv, L, d]"""
+    values: Tensor
+    """[layers, lines, kv, L, d]"""
+    at: Places
+    """Lines, as pages, and positions in them, of the rows of a launch."""
 
 
 class Features(NamedTuple):
@@ -35,7 +49,10 @@ class Features(NamedTuple):
 
 
 class DenseTarget:
-    """A decoder's own weights, run over whole sequences at once."""
+    """A decoder's own weights, run over whole sequences at once.
+
+    It may round otherwise than the decoder: its sums run in whatever order is fastest.
+    """
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
@@ -47,26 +64,65 @@ class DenseTarget:
     @torch.no_grad()
     def features(self, ids: Tensor, taps: tuple[int, ...]) -> Features:
         """Causal over ids [B, n], padded on the right; `taps` as of `Decoder.forward`."""
-        positions = torch.arange(ids.shape[1], device=ids.device)[None]
-        return self.run(ids, positions, taps, lambda _, q, k, v: _causal(q, k, v))
+        shape, (batch, n) = self.decoder.shape, ids.shape
+        size = (2, batch, shape.kv_heads, n, shape.head_dim)
+        scratch = torch.empty(size, dtype=self.decoder.cache_dtype, device=ids.device)
+        keys, values = scratch[:, None].expand(-1, shape.layers, -1, -1, -1, -1)
+        lines = torch.arange(batch, device=ids.device)
+        positions = torch.arange(n, device=ids.device)
+        kept = Kept(keys, values, grid(lines, positions))
+        return self.run(ids, positions[None], taps, kept, causal)
 
     @torch.no_grad()
     def run(
-        self, ids: Tensor, positions: Tensor, taps: tuple[int, ...], attend: Attend
+        self, ids: Tensor, positions: Tensor, taps: tuple[int, ...], kept: Kept, attend: Attend
     ) -> Features:
         """Ids [B, n] at rotary positions [B or 1, n] through all layers."""
         decoder, (batch, n) = self.decoder, ids.shape
-        flat = rotary_table(self._frequencies, positions.flatten(), self._rope_scale)
-        rotation = Rotation(*(part.view(-1, n, 1, part.shape[-1]) for part in flat))
-        x = decoder.embed(ids.flatten()).view(batch, n, -1)
-        tapped = {}
-        for index, layer in enumerate(decoder.layers):
-            if index in taps:
-                tapped[index] = x
-            x = _layer(layer, x, index, rotation, attend)
+        every = positions.expand(batch, n).flatten()
+        rotation = rotary_table(self._frequencies, every, self._rope_scale)
+        stream, tapped = Stream(decoder.embed(ids.flatten())), {}
+
+        def mix(index: int, q: Tensor) -> Tensor:
+            q = q.view(batch, n, -1, q.shape[-1]).to(kept.keys.dtype)
+            return attend(q, kept.keys[index], kept.values[index]).reshape(batch * n, -1)
+
+        with sdpa_kernel(_BACKENDS):
+            for index, layer in enumerate(decoder.layers):
+                if index in taps:
+                    stream = Stream(stream.total())
+                    tapped[index] = stream.x
+                stream = self._layer(layer, index, stream, rotation, kept, mix)
+        x, normed = stream.normed(decoder.kernels, decoder.norm, decoder.shape.rms_eps)
         tapped[len(decoder.layers)] = x
         aux = torch.cat([tapped[tap] for tap in taps], dim=-1) if taps else x[..., :0]
-        return Features(aux, rms_norm(x, decoder.norm, decoder.shape.rms_eps))
+        return Features(aux.view(batch, n, -1), normed.view(batch, n, -1))
+
+    def _layer(
+        self,
+        layer: Layer,
+        index: int,
+        stream: Stream,
+        rotation: Rotation,
+        kept: Kept,
+        mix: Callable[[int, Tensor], Tensor],
+    ) -> Stream:
+        kernels, attention, feed_forward = self.decoder.kernels, layer.attention, layer.feed_forward
+        x, normed = stream.normed(kernels, layer.attention_norm, layer.eps)
+        projected = _linear(normed, attention.qkv).view(len(x), -1, attention.head_dim)
+        keys, values = kept.keys[index], kept.values[index]
+        q = kernels.rotate_and_store(
+            projected, attention.heads, rotation, keys, values, kept.at, attention.norms
+        )
+        stream = Stream(x, _linear(mix(index, q), attention.out))
+        x, normed = stream.normed(kernels, layer.feed_forward_norm, layer.eps)
+        inner = kernels.silu_and_mul(_linear(normed, feed_forward.gate_up))
+        return Stream(x, _linear(inner, feed_forward.down))
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Of hidden [R, h], [R, V] in fp32."""
+        head = self.decoder.head
+        return head.multiply_in_any_order(hidden.to(head.dtype), torch.float32)
 
     @torch.no_grad()
     def teacher(self, last: Tensor, mask: Tensor, draft_ids: Tensor) -> Teacher:
@@ -85,7 +141,7 @@ class DenseTarget:
         choice = torch.empty(len(hidden), dtype=torch.int64, device=last.device)
         for start in range(0, len(hidden), LOGIT_ROWS):
             rows = slice(start, start + LOGIT_ROWS)
-            logits = self.decoder.logits(hidden[rows])
+            logits = self.logits(hidden[rows])
             choice[rows] = known[logits.argmax(-1)]
             probabilities[rows] = logits[:, draft_ids].softmax(-1)
         return Teacher(sequences, places, probabilities, choice, earliest)
@@ -96,26 +152,18 @@ def sent(x: Tensor, device: torch.device) -> Tensor:
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
-def _layer(layer: Layer, x: Tensor, index: int, rotation: Rotation, attend: Attend) -> Tensor:
-    attention, feed_forward = layer.attention, layer.feed_forward
-    batch, n, _ = x.shape
-    normed = rms_norm(x, layer.attention_norm, layer.eps)
-    heads, kv = attention.heads
-    projected = linear(normed.flatten(0, 1), attention.qkv)
-    projected = projected.view(batch, n, -1, attention.head_dim)
-    q, k, v = torch.split(projected, [heads, kv, kv], dim=2)
-    if attention.norms is not None:
-        q = rms_norm(q, attention.norms.query, attention.norms.eps)
-        k = rms_norm(k, attention.norms.key, attention.norms.eps)
-    mixed = attend(index, rotate(q, rotation), rotate(k, rotation), v)
-    x = x + linear(mixed.reshape(batch * n, -1), attention.out).view(batch, n, -1)
-    inner = linear(
-        rms_norm(x, layer.feed_forward_norm, layer.eps).flatten(0, 1), feed_forward.gate_up
+def grid(lines: Tensor, positions: Tensor) -> Places:
+    """The places of all `positions` [n] of each of `lines` [B]."""
+    return Places(lines.repeat_interleave(len(positions)), positions.repeat(len(lines)))
+
+
+def causal(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """What q [B, n, heads, d] mixes of keys and values [B, kv, n, d] up to its own, as q."""
+    mixed = F.scaled_dot_product_attention(
+        q.transpose(1, 2), keys, values, is_causal=True, enable_gqa=True
     )
-    return x + linear(silu_and_mul(inner), feed_forward.down).view(batch, n, -1)
-
-
-def _causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    q, k, v = (part.transpose(1, 2) for part in (q, k, v))
-    mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     return mixed.transpose(1, 2)
+
+
+def _linear(x: Tensor, weight: Weight) -> Tensor:
+    return weight.multiply_in_any_order(x.to(weight.dtype), weight.dtype)

@@ -19,10 +19,11 @@ from alula.engine.settings import Settings
 from alula.engine.speculator import Speculator
 from alula.models.load import LoadedModel
 from alula.models.progress import Progress
+from alula.ops.store import Places
 from alula.sampling.noise import gumbel, request_key
 from alula.sampling.params import SamplingParams
 from alula.sampling.transforms import scale
-from alula.training.target import DenseTarget
+from alula.training.target import DenseTarget, Kept, causal, grid
 
 _LOOK_EVERY = 8  # steps between looks at what has finished, which wait for the device
 _LINES = 2048
@@ -150,15 +151,14 @@ class DenseWriter:
         for part in torch.split(lines, max(1, 65536 // length)):
             n = int(state.length[part].max())
 
-            def keep(layer: int, q: Tensor, k: Tensor, v: Tensor, part: Tensor = part) -> Tensor:
-                self._cache[0, layer, part, :, : k.shape[1]] = k.transpose(1, 2)
-                self._cache[1, layer, part, :, : v.shape[1]] = v.transpose(1, 2)
-                q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-                mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-                return mixed.transpose(1, 2)
+            def attend(q: Tensor, keys: Tensor, values: Tensor, part: Tensor = part) -> Tensor:
+                n = q.shape[1]
+                return causal(q, keys[:, :, :n][part], values[:, :, :n][part])
 
-            positions = torch.arange(n, device=part.device)[None]
-            last = self._target.run(state.tokens[part, :n], positions, (), keep).last
+            positions = torch.arange(n, device=part.device)
+            kept = Kept(self._cache[0], self._cache[1], grid(part, positions))
+            ids = state.tokens[part, :n]
+            last = self._target.run(ids, positions[None], (), kept, attend).last
             at = torch.arange(len(part), device=part.device)
             self._choose(state, part, last[at, state.length[part] - 1])
 
@@ -169,10 +169,7 @@ class DenseWriter:
         longest = state.bound()
         seen = torch.arange(longest, device=positions.device) <= positions[:, None]
 
-        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            keys, values = self._cache[0, layer], self._cache[1, layer]
-            keys[every, :, positions] = k[:, 0]
-            values[every, :, positions] = v[:, 0]
+        def attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             grouped = q.view(len(q), keys.shape[1], -1, q.shape[-1])
             mixed = F.scaled_dot_product_attention(
                 grouped, keys[:, :, :longest], values[:, :, :longest], seen[:, None, None]
@@ -180,11 +177,12 @@ class DenseWriter:
             return mixed.flatten(1, 2)[:, None]
 
         ids = state.tokens[every, positions][:, None]
-        last = self._target.run(ids, positions[:, None], (), attend).last[:, 0]
+        kept = Kept(self._cache[0], self._cache[1], Places(every, positions))
+        last = self._target.run(ids, positions[:, None], (), kept, attend).last[:, 0]
         self._choose(state, every, last)
 
     def _choose(self, state: _Lines, lines: Tensor, hidden: Tensor) -> None:
-        logits = self._decoder.logits(hidden)[:, : self._vocabulary]
+        logits = self._target.logits(hidden)[:, : self._vocabulary]
         temperature = state.temperature[lines, None]
         scaled = scale(logits, torch.where(temperature > 0, temperature, 1.0))
         every = torch.arange(self._vocabulary, device=logits.device)

@@ -87,6 +87,10 @@ class TiledWeight(Weight):
         tile = choose(self.tiles, x.shape[0], self.shape[0], self.processors)
         return self.multiply_in(tile, x, dtype)
 
+    def multiply_in_any_order(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """See `Weight.multiply_in_any_order`: by cuBLAS."""
+        return DenseWeight(self._values, self._bias).multiply(x, dtype)
+
     def multiply_in(self, tile: Tile, x: Tensor, dtype: torch.dtype) -> Tensor:
         """As `multiply`, in a given tile."""
         rows, (outputs, inner) = x.shape[0], self.shape
