@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from alula.ops.attention import Heads, Plan
+from alula.ops.cross_entropy import Compared
 from alula.ops.linear import DenseWeight, Weight
 from alula.ops.rope import Rotation
 from alula.ops.rows import Rows
@@ -67,6 +68,14 @@ class Kernels(Protocol):
         self, store: Tensor, page_table: Tensor, last: Tensor, path: Tensor, counts: Tensor
     ) -> None:
         """See `commit.commit`."""
+
+    def cross_entropy(self, logits: Tensor, wanted: Tensor, entries: Tensor) -> Compared:
+        """See `cross_entropy.cross_entropy`."""
+
+    def cross_entropy_gradient(
+        self, logits: Tensor, wanted: Tensor, entries: Tensor, total: Tensor, factors: Tensor
+    ) -> Tensor:
+        """See `cross_entropy.cross_entropy_gradient`."""
 
 
 def kernels_for(device: torch.device) -> Kernels:

@@ -3,6 +3,7 @@
 from alula.ops.activation import silu_and_mul
 from alula.ops.attention import plan
 from alula.ops.commit import commit
+from alula.ops.cross_entropy import cross_entropy, cross_entropy_gradient
 from alula.ops.linear import lay_out
 from alula.ops.norm import add_rms_norm, rms_norm
 from alula.ops.rope import rotate
@@ -18,6 +19,8 @@ sample: Sample | None = None
 __all__ = [
     "add_rms_norm",
     "commit",
+    "cross_entropy",
+    "cross_entropy_gradient",
     "lay_out",
     "name",
     "plan",

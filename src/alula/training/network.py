@@ -14,11 +14,11 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from alula.models.rope import inverse_frequencies
 from alula.ops.rope import rotary_table, rotate
 from alula.speculation.eagle3_config import Eagle3Config
+from alula.training.differentiable import cross_entropy
 
 STEP_WEIGHT = 0.8
 """Each step's loss weighs this much of the one before."""
@@ -32,7 +32,7 @@ class Teacher(NamedTuple):
     places: Tensor
     """[M] int64, position whose next token is predicted."""
     probabilities: Tensor
-    """[M, Vd] fp32, the target's, renormalised on the draft vocabulary."""
+    """[M, Vd], the target's, renormalised on the draft vocabulary; fp16 on a GPU, else fp32."""
     choice: Tensor
     """[M] int64, draft id of the target's own choice, -1 where the draft vocabulary lacks it."""
     earliest: int
@@ -107,8 +107,7 @@ class DraftNetwork(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Over the draft vocabulary: [..., h] to [..., Vd]."""
-        scores: Tensor = self.lm_head(self.norm(hidden))
-        return _wide(scores, self.norm.weight)
+        return _wide(self._scores(hidden), self.norm.weight)
 
     def losses(
         self,
@@ -121,31 +120,25 @@ class DraftNetwork(nn.Module):
         """Every step against the teacher; arguments as of `unroll`.
 
         Step j predicts the token after place r from the pair t = r - 1 - j, so that the loss mask
-        is that of the predicted token. Logits are made again for the gradient, not kept.
+        is that of the predicted token.
         """
         found = []
+        lines = features.shape[1] * teacher.sequences
         for step, hidden in enumerate(self.unroll(features, tokens, embed, steps)):
             reachable = teacher.reachable(step)
-            pairs = teacher.places[reachable] - 1 - step
-            rows = hidden[teacher.sequences[reachable], pairs]
+            pairs = (lines + teacher.places - 1 - step)[reachable]
+            scores = self._scores(hidden.flatten(0, 1).index_select(0, pairs))
+            losses, best = cross_entropy(scores, teacher.probabilities, reachable)
             choice = teacher.choice[reachable]
-            wanted = teacher.probabilities[reachable]
-            loss, hits = checkpoint(
-                self._compare,
-                rows,
-                wanted,
-                choice,
-                use_reentrant=False,
-                preserve_rng_state=False,
-            )
-            found.append(StepLoss(loss, reachable, hits))
+            known = (choice >= 0).to(losses.dtype)
+            loss = (losses * known).sum() / known.sum().clamp_min(1)
+            found.append(StepLoss(loss, reachable, best == choice))
         return found
 
-    def _compare(self, hidden: Tensor, wanted: Tensor, choice: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self.logits(hidden)
-        entropy = -(wanted * logits.log_softmax(-1)).sum(-1)
-        known = (choice >= 0).to(entropy.dtype)
-        return (entropy * known).sum() / known.sum().clamp_min(1), logits.argmax(-1) == choice
+    def _scores(self, hidden: Tensor) -> Tensor:
+        """Logits in the dtype that their product is made in."""
+        scores: Tensor = self.lm_head(self.norm(hidden))
+        return scores
 
 
 def weighted(losses: list[StepLoss]) -> Tensor:

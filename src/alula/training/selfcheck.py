@@ -121,4 +121,4 @@ def _overfit(trainer: Trainer, progress: Progress) -> float:
 def _entropy(teacher: Teacher) -> float:
     """Mean of what no drafter can know, over the places the first step learns."""
     known = (teacher.choice >= 0) & (teacher.places >= 1)
-    return float(torch.special.entr(teacher.probabilities[known]).sum(-1).mean())
+    return float(torch.special.entr(teacher.probabilities[known].float()).sum(-1).mean())

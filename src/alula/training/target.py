@@ -137,7 +137,9 @@ class DenseTarget:
         hidden = last[sequences, places]
         known = torch.full((self.decoder.shape.vocab_size,), -1, device=last.device)
         known[draft_ids] = torch.arange(len(draft_ids), device=last.device)
-        probabilities = torch.empty(len(hidden), len(draft_ids), device=last.device)
+        dtype = torch.float16 if last.is_cuda else torch.float32
+        size = (len(hidden), len(draft_ids))
+        probabilities = torch.empty(size, dtype=dtype, device=last.device)
         choice = torch.empty(len(hidden), dtype=torch.int64, device=last.device)
         for start in range(0, len(hidden), LOGIT_ROWS):
             rows = slice(start, start + LOGIT_ROWS)

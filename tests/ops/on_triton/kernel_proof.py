@@ -115,6 +115,7 @@ def launches(model: Model, dtype: torch.dtype, architecture: int) -> Iterator[Ca
     yield lambda: forms.rms_norm(x, norm, 1e-5)
     yield lambda: forms.add_rms_norm(x, x, norm, 1e-5)
     yield from heads_launches(model, dtype)
+    yield from training_launches(model, dtype)
     yield from round_launches(model, dtype)
 
 
@@ -172,6 +173,14 @@ def round_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], An
     store = meta(4, 2, 64, model.heads.kv, 32, model.head_dim, dtype=dtype)
     integers = [meta(*shape, dtype=torch.int64) for shape in ((5, 16), (5,), (5, 5), (5,))]
     yield lambda: forms.commit(store, *integers)
+
+
+def training_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], Any]]:
+    """What a drafter's loss takes."""
+    logits, wanted = meta(8, 8192, dtype=dtype), meta(9, 8192, dtype=torch.float16)
+    entries, column = meta(8, dtype=torch.int64), meta(8, dtype=torch.float32)
+    yield lambda: forms.cross_entropy(logits, wanted, entries)
+    yield lambda: forms.cross_entropy_gradient(logits, wanted, entries, column, column)
 
 
 def indices(rows: int) -> tuple[torch.Tensor, ...]:

@@ -22,6 +22,8 @@ KERNELS = {
     "choose_kernel",
     "walk_kernel",
     "commit_kernel",
+    "cross_entropy_kernel",
+    "cross_entropy_gradient_kernel",
     "linear_kernel",
     "attention_kernel",
     "rms_norm_kernel",

@@ -7,6 +7,7 @@ depends on the values in a tensor, so that every one of them can be captured in 
 from alula.ops.triton.activation import silu_and_mul
 from alula.ops.triton.attention import plan
 from alula.ops.triton.commit import commit
+from alula.ops.triton.cross_entropy import cross_entropy, cross_entropy_gradient
 from alula.ops.triton.linear import lay_out
 from alula.ops.triton.norm import add_rms_norm, rms_norm
 from alula.ops.triton.rope import rotate, rotate_and_store
@@ -18,6 +19,8 @@ name = "triton"
 __all__ = [
     "add_rms_norm",
     "commit",
+    "cross_entropy",
+    "cross_entropy_gradient",
     "lay_out",
     "name",
     "plan",
