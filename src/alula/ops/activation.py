@@ -23,3 +23,11 @@ def silu_and_mul(gate_up: Tensor) -> Tensor:
         return F.silu(gate) * up
     parts = zip(torch.split(gate, rows), torch.split(up, rows), strict=True)
     return torch.cat([F.silu(gate) * up for gate, up in parts])
+
+
+def silu_and_mul_gradient(gate_up: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient of gate_up [R, 2 * f] from that of silu(gate) * up, [R, f]."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    share = gate.sigmoid()
+    slope = share * (1 + gate * (1 - share))
+    return torch.cat((gradient * up * slope, gradient * gate * share), dim=-1)

@@ -77,6 +77,27 @@ class Kernels(Protocol):
     ) -> Tensor:
         """See `cross_entropy.cross_entropy_gradient`."""
 
+    def silu_and_mul_gradient(self, gate_up: Tensor, gradient: Tensor) -> Tensor:
+        """See `activation.silu_and_mul_gradient`."""
+
+    def attend_own(
+        self, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, scale: float
+    ) -> None:
+        """See `own_key.attend_own`."""
+
+    def attend_own_gradient(
+        self,
+        gradient: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        out: Tensor,
+        lse: Tensor,
+        scale: float,
+        q_gradient: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """See `own_key.attend_own_gradient`."""
+
 
 def kernels_for(device: torch.device) -> Kernels:
     """Triton's form on a GPU where Triton is installed, else the reference."""

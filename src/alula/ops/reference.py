@@ -1,11 +1,12 @@
 """The ops in plain PyTorch: what runs on the CPU, and what every kernel is compared with."""
 
-from alula.ops.activation import silu_and_mul
+from alula.ops.activation import silu_and_mul, silu_and_mul_gradient
 from alula.ops.attention import plan
 from alula.ops.commit import commit
 from alula.ops.cross_entropy import cross_entropy, cross_entropy_gradient
 from alula.ops.linear import lay_out
 from alula.ops.norm import add_rms_norm, rms_norm
+from alula.ops.own_key import attend_own, attend_own_gradient
 from alula.ops.rope import rotate
 from alula.ops.sample import Sample
 from alula.ops.store import rotate_and_store
@@ -18,6 +19,8 @@ sample: Sample | None = None
 
 __all__ = [
     "add_rms_norm",
+    "attend_own",
+    "attend_own_gradient",
     "commit",
     "cross_entropy",
     "cross_entropy_gradient",
@@ -29,5 +32,6 @@ __all__ = [
     "rotate_and_store",
     "sample",
     "silu_and_mul",
+    "silu_and_mul_gradient",
     "walk",
 ]

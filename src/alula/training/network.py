@@ -16,9 +16,11 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from alula.models.rope import inverse_frequencies
-from alula.ops.rope import rotary_table, rotate
+from alula.ops.attention import Heads
+from alula.ops.rope import Rotation, rotary_table
 from alula.speculation.eagle3_config import Eagle3Config
-from alula.training.differentiable import cross_entropy
+from alula.training.attention import Memory
+from alula.training.differentiable import cross_entropy, rotated_heads, silu_and_mul
 
 STEP_WEIGHT = 0.8
 """Each step's loss weighs this much of the one before."""
@@ -95,12 +97,14 @@ class DraftNetwork(nn.Module):
         `features` [B, n, taps * h_target] of positions 0 … n - 1; `tokens` [B, n + 1] ids. Where
         t + 1 + j is behind the last token the result means nothing.
         """
-        n = features.shape[1]
-        hidden = self.fuse(features)
-        memory = _Memory(n, features.device)
+        (batch, n), layer = features.shape[:2], self.midlayer
+        hidden, memory, joined = self.fuse(features), Memory(), layer.joined()
+        embedded = _narrow(layer.input_layernorm(embed(F.pad(tokens, (0, steps - 1)))))
+        table = layer.self_attn.table(n + steps, features.device)
         for step in range(steps):
-            following = F.pad(tokens[:, 1 + step :], (0, step))
-            hidden = self.midlayer(hidden, embed(following), memory)
+            rotation = Rotation(*(part[step : step + n].repeat(batch, 1, 1) for part in table))
+            following = embedded[:, 1 + step : 1 + step + n]
+            hidden = layer(hidden, following, joined, rotation, memory)
             yield hidden
             if self.config.norm_output:
                 hidden = self.norm(hidden)
@@ -146,33 +150,11 @@ def weighted(losses: list[StepLoss]) -> Tensor:
     return torch.stack([STEP_WEIGHT**step * part.loss for step, part in enumerate(losses)]).sum()
 
 
-class _Memory:
-    """Keys and values of all steps so far, [B, kv, n, d] each, and what a query sees of them.
+class _Joined(NamedTuple):
+    """Projections of one input side by side, in the dtype of products: once for all steps."""
 
-    A query of pair t sees the first step's keys up to t, and of every later step only its own.
-    """
-
-    def __init__(self, n: int, device: torch.device) -> None:
-        self.step = 0
-        self._keys: list[Tensor] = []
-        self._values: list[Tensor] = []
-        self._future = torch.ones(n, n, dtype=torch.bool, device=device).triu(1)
-        self.positions = torch.arange(n, device=device)
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Add k, v [B, kv, n, d]; mix values for q [B, kv, g, n, d] into [B, kv, g, n, d]."""
-        self._keys.append(k[:, :, None])
-        self._values.append(v[:, :, None])
-        self.step += 1
-        q = q * q.shape[-1] ** -0.5
-        base = (q @ self._keys[0].mT).masked_fill(self._future, -torch.inf)
-        own = [(q * key).sum(-1, keepdim=True) for key in self._keys[1:]]
-        weights = torch.cat([base, *own], dim=-1).softmax(-1).to(v.dtype)
-        n = base.shape[-1]
-        mixed = weights[..., :n] @ self._values[0]
-        for number, value in enumerate(self._values[1:]):
-            mixed = mixed + weights[..., n + number, None] * value
-        return mixed
+    qkv: Tensor
+    gate_up: Tensor
 
 
 class _Norm(nn.Module):
@@ -186,30 +168,29 @@ class _Norm(nn.Module):
 
 
 class _Attention(nn.Module):
+    _frequencies: Tensor
+
     def __init__(self, config: Eagle3Config) -> None:
         super().__init__()
-        self._kv_heads, self._head_dim = config.kv_heads, config.head_dim
+        self._heads, self._head_dim = Heads(config.heads, config.kv_heads), config.head_dim
         keys = config.kv_heads * config.head_dim
         self.q_proj = _linear(2 * config.hidden_size, config.heads * config.head_dim)
         self.k_proj = _linear(2 * config.hidden_size, keys)
         self.v_proj = _linear(2 * config.hidden_size, keys)
         self.o_proj = _linear(config.heads * config.head_dim, config.hidden_size)
-        self._frequencies, self._scale = inverse_frequencies(config.rope, config.head_dim)
+        frequencies, self._scale = inverse_frequencies(config.rope, config.head_dim)
+        self.register_buffer("_frequencies", frequencies, persistent=False)
 
-    def forward(self, x: Tensor, memory: _Memory) -> Tensor:
-        batch, n, _ = x.shape
-        positions = memory.positions + memory.step
-        rotation = rotary_table(self._frequencies.to(x.device), positions, self._scale)
+    def table(self, count: int, device: torch.device) -> Rotation:
+        """The rotation of positions 0 … count - 1."""
+        positions = torch.arange(count, device=device)
+        return rotary_table(self._frequencies, positions, self._scale)
 
-        def heads(projected: Tensor) -> Tensor:
-            return projected.view(batch, n, -1, self._head_dim)
-
-        q = rotate(heads(self.q_proj(x)), rotation).transpose(1, 2)
-        k = rotate(heads(self.k_proj(x)), rotation).transpose(1, 2)
-        v = heads(self.v_proj(x)).transpose(1, 2)
-        grouped = q.reshape(batch, self._kv_heads, -1, n, self._head_dim)
-        mixed = memory.attend(grouped, k, v).flatten(1, 2)
-        added: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
+    def forward(self, x: Tensor, qkv: Tensor, rotation: Rotation, memory: Memory) -> Tensor:
+        projected = F.linear(x, qkv).view(rotation.cos.shape[0], -1, self._head_dim)
+        q, k, v = rotated_heads(projected, rotation, self._heads)
+        mixed = memory.attend(*(part.view(*x.shape[:2], -1, self._head_dim) for part in (q, k, v)))
+        added: Tensor = self.o_proj(mixed.flatten(2))
         return added
 
 
@@ -220,8 +201,9 @@ class _FeedForward(nn.Module):
         self.up_proj = _linear(config.hidden_size, config.intermediate_size)
         self.down_proj = _linear(config.intermediate_size, config.hidden_size)
 
-    def forward(self, x: Tensor) -> Tensor:
-        added: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+    def forward(self, x: Tensor, gate_up: Tensor) -> Tensor:
+        inner = silu_and_mul(F.linear(x, gate_up).flatten(0, 1))
+        added: Tensor = self.down_proj(inner.view(*x.shape[:2], -1))
         return added
 
 
@@ -236,12 +218,23 @@ class _MidLayer(nn.Module):
         self.post_attention_layernorm = _Norm(h, config)
         self.mlp = _FeedForward(config)
 
-    def forward(self, hidden: Tensor, embedded: Tensor, memory: _Memory) -> Tensor:
+    def joined(self) -> _Joined:
+        """For all steps of an unrolling."""
+        attention, mlp = self.self_attn, self.mlp
+        qkv = (attention.q_proj, attention.k_proj, attention.v_proj)
+        gate_up = (mlp.gate_proj, mlp.up_proj)
+        joined = (torch.cat([part.weight for part in parts]) for parts in (qkv, gate_up))
+        return _Joined(*map(_narrow, joined))
+
+    def forward(
+        self, hidden: Tensor, embedded: Tensor, joined: _Joined, rotation: Rotation, memory: Memory
+    ) -> Tensor:
+        """`embedded` is normed."""
         normed = self.hidden_norm(hidden)
-        pair = torch.cat((self.input_layernorm(embedded), normed), dim=-1)
+        pair = torch.cat((embedded, _narrow(normed)), dim=-1)
         residual = normed if self._normed_residual else hidden
-        x = residual + self.self_attn(pair, memory)
-        y: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        x = residual + self.self_attn(pair, joined.qkv, rotation, memory)
+        y: Tensor = x + self.mlp(_narrow(self.post_attention_layernorm(x)), joined.gate_up)
         return y
 
 
@@ -252,3 +245,9 @@ def _linear(inner: int, outer: int) -> nn.Linear:
 def _wide(x: Tensor, weight: Tensor) -> Tensor:
     """In the masters' dtype: norms, the residual stream and the loss are not rounded."""
     return x.to(weight.dtype)
+
+
+def _narrow(x: Tensor) -> Tensor:
+    """In the dtype of products: that of autocast, where it is on."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x

@@ -181,6 +181,13 @@ def training_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[],
     entries, column = meta(8, dtype=torch.int64), meta(8, dtype=torch.float32)
     yield lambda: forms.cross_entropy(logits, wanted, entries)
     yield lambda: forms.cross_entropy_gradient(logits, wanted, entries, column, column)
+    inner, half = meta(8, 2 * model.inner, dtype=dtype), meta(8, model.inner, dtype=dtype)
+    yield lambda: forms.silu_and_mul_gradient(inner, half)
+    heads, d = model.heads, model.head_dim
+    q, lse = meta(2, 4, heads.query, d, dtype=dtype), meta(2, heads.query, 4, dtype=torch.float32)
+    k = meta(2, 4, heads.kv, d, dtype=dtype)
+    yield lambda: forms.attend_own(q, k, k, q, lse, 0.125)
+    yield lambda: forms.attend_own_gradient(q, q, k, k, q, lse, 0.125, q)
 
 
 def indices(rows: int) -> tuple[torch.Tensor, ...]:

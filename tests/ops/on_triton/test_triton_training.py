@@ -63,3 +63,45 @@ def test_no_rows_have_no_loss(device: torch.device) -> None:
     assert len(found.losses) == len(found.best) == 0
     gradient = forms.cross_entropy_gradient(logits, wanted, nothing, found.total, found.losses)
     assert gradient.shape == (0, 24)
+
+
+@pytest.mark.parametrize("width", [80, 1536])
+def test_gradient_of_silu_and_mul(width: int, device: torch.device, dtype: torch.dtype) -> None:
+    gate_up = random(ROWS, 2 * width, device=device, dtype=dtype)
+    gradient = random(ROWS, width, device=device, dtype=dtype)
+    leaf = gate_up.double().requires_grad_()
+    gate, up = leaf.chunk(2, dim=-1)
+    torch.nn.functional.silu(gate).mul(up).backward(gradient.double())
+    assert leaf.grad is not None
+    assert error(forms.silu_and_mul_gradient(gate_up, gradient), leaf.grad) < TOLERANCE[dtype]
+    in_fp32 = reference.silu_and_mul_gradient(gate_up.float(), gradient.float())
+    assert error(in_fp32, leaf.grad) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize(("heads", "kv", "d"), [(9, 3, 64), (4, 4, 24), (6, 2, 96)])
+def test_a_key_of_its_own(
+    heads: int, kv: int, d: int, device: torch.device, dtype: torch.dtype
+) -> None:
+    """Attention over two keys is one over the first with the second added."""
+    batch, length, scale = 3, 13, d**-0.5
+    rows = random(batch, length, heads + 4 * kv, d, device=device, dtype=dtype)
+    q, *own = rows.split([heads, kv, kv, kv, kv], dim=2)
+    gradient = random(batch, length, heads, d, device=device, dtype=dtype)
+    wide = [part.double().requires_grad_() for part in (q, *own)]
+    by_head = [part.repeat_interleave(heads // kv, 2) for part in wide[1:]]
+    scores = torch.stack([(wide[0] * key).sum(-1) * scale for key in by_head[:2]])
+    mixed = (scores.softmax(0)[..., None] * torch.stack(by_head[2:])).sum(0)
+    mixed.backward(gradient.double())
+    for form, bound in ((forms, TOLERANCE[dtype]), (reference, max(TOLERANCE[dtype], 4e-3))):
+        out = by_head[2].detach().to(dtype).contiguous()
+        lse = scores[0].detach().transpose(1, 2).float().contiguous()
+        form.attend_own(q, own[1], own[3], out, lse, scale)
+        assert error(out, mixed.detach()) < bound
+        assert error(lse, scores.logsumexp(0).detach().transpose(1, 2)) < bound
+        q_gradient = torch.zeros_like(out)
+        for number in (0, 1):
+            k, v = own[number], own[2 + number]
+            found = form.attend_own_gradient(gradient, q, k, v, out, lse, scale, q_gradient)
+            assert error(found[0], wide[1 + number].grad) < 3 * bound
+            assert error(found[1], wide[3 + number].grad) < 3 * bound
+        assert error(q_gradient, wide[0].grad) < 3 * bound

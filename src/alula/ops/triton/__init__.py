@@ -4,12 +4,13 @@ A row's result depends on that row alone, bit for bit, and no launch reads anyth
 depends on the values in a tensor, so that every one of them can be captured in a CUDA graph.
 """
 
-from alula.ops.triton.activation import silu_and_mul
+from alula.ops.triton.activation import silu_and_mul, silu_and_mul_gradient
 from alula.ops.triton.attention import plan
 from alula.ops.triton.commit import commit
 from alula.ops.triton.cross_entropy import cross_entropy, cross_entropy_gradient
 from alula.ops.triton.linear import lay_out
 from alula.ops.triton.norm import add_rms_norm, rms_norm
+from alula.ops.triton.own_key import attend_own, attend_own_gradient
 from alula.ops.triton.rope import rotate, rotate_and_store
 from alula.ops.triton.sample import sample
 from alula.ops.triton.walk import walk
@@ -18,6 +19,8 @@ name = "triton"
 
 __all__ = [
     "add_rms_norm",
+    "attend_own",
+    "attend_own_gradient",
     "commit",
     "cross_entropy",
     "cross_entropy_gradient",
@@ -29,5 +32,6 @@ __all__ = [
     "rotate_and_store",
     "sample",
     "silu_and_mul",
+    "silu_and_mul_gradient",
     "walk",
 ]
