@@ -173,7 +173,9 @@ class Trainer:
         """Seconds that one batch takes; nothing is learnt from it."""
         started = time.perf_counter()
         tokens, features, teacher = self.prepare(self.batch())
-        losses = self.network.losses(features, tokens, self._embed, teacher, self.settings.steps)
+        with self._autocast():
+            steps = self.settings.steps
+            losses = self.network.losses(features, tokens, self._embed, teacher, steps)
         torch.autograd.backward(weighted(losses))
         self.optimiser.zero_grad(set_to_none=True)
         return time.perf_counter() - started

@@ -19,14 +19,17 @@ from alula.engine.settings import Settings
 from alula.engine.speculator import Speculator
 from alula.models.load import LoadedModel
 from alula.models.progress import Progress
+from alula.ops.sample import Wants
 from alula.ops.store import Places
-from alula.sampling.noise import gumbel, request_key
+from alula.sampling.noise import request_key
 from alula.sampling.params import SamplingParams
-from alula.sampling.transforms import scale
+from alula.sampling.sampler import check, sample
+from alula.sampling.state import SamplingState
 from alula.training.target import DenseTarget, Kept, causal, grid
 
 _LOOK_EVERY = 8  # steps between looks at what has finished, which wait for the device
 _LINES = 2048
+_WANTS = Wants(noise=True, filters=0, adjustments=False)  # of `_params`
 _SHARE = 0.4  # of the free memory, for keys and values
 
 
@@ -125,7 +128,7 @@ class DenseWriter:
     @torch.inference_mode()
     def __call__(self, asks: Sequence[Ask], then: Then, progress: Progress) -> None:
         """Write all."""
-        state = _Lines(self._lines, self._max_length, self._decoder.device)
+        state = _Lines(self._lines, self._max_length, self._vocabulary, self._decoder.device)
         waiting = deque(sorted(enumerate(asks), key=lambda item: len(item[1].prompt)))
         with progress("writing", len(asks)) as task:
             while waiting or state.busy:
@@ -176,35 +179,30 @@ class DenseWriter:
             )
             return mixed.flatten(1, 2)[:, None]
 
-        ids = state.tokens[every, positions][:, None]
+        ids = state.tokens[every, positions][:, None].clamp_min(0)
         kept = Kept(self._cache[0], self._cache[1], Places(every, positions))
         last = self._target.run(ids, positions[:, None], (), kept, attend).last[:, 0]
         self._choose(state, every, last)
 
     def _choose(self, state: _Lines, lines: Tensor, hidden: Tensor) -> None:
         logits = self._target.logits(hidden)[:, : self._vocabulary]
-        temperature = state.temperature[lines, None]
-        scaled = scale(logits, torch.where(temperature > 0, temperature, 1.0))
-        every = torch.arange(self._vocabulary, device=logits.device)
-        noisy = scaled + gumbel(state.keys[lines], state.length[lines], every)
-        noisy.masked_fill_(scaled < state.log_min_p[lines, None], -torch.inf)
-        drawn = torch.where(temperature[:, 0] > 0, noisy.argmax(-1), logits.argmax(-1))
+        positions = state.length[lines]
+        nothing = positions.new_empty(len(lines), 0)
+        drawn = sample(logits, lines, positions, nothing, state.sampling, _WANTS)
         state.append(lines, drawn)
 
 
 class _Lines:
     """The sequences of a dense batch."""
 
-    def __init__(self, count: int, max_length: int, device: torch.device) -> None:
+    def __init__(self, count: int, max_length: int, vocabulary: int, device: torch.device) -> None:
         self.busy: dict[int, int] = {}
         """Line to the number of its prompt."""
         self.tokens = torch.zeros(count, max_length + 1, dtype=torch.int64, device=device)
         self.length = torch.zeros(count, dtype=torch.int64, device=device)
         self.limit = torch.zeros_like(self.length)
         self.done = torch.ones(count, dtype=torch.bool, device=device)
-        self.keys = torch.zeros_like(self.length)
-        self.temperature = torch.zeros(count, device=device)
-        self.log_min_p = torch.zeros(count, device=device)
+        self.sampling = SamplingState(count, vocabulary, device)
         self.stops = torch.full((count, 8), -1, device=device)
         self._max_length = max_length
         self._starts: dict[int, int] = {}
@@ -232,9 +230,13 @@ class _Lines:
         self._starts |= dict(zip(lines, lengths, strict=True))
         self.length[rows] = torch.tensor(lengths, device=device)
         self.limit[rows] = torch.tensor(limits, device=device)
-        self.keys[rows] = torch.tensor([request_key(ask.seed, 0) for ask in asks], device=device)
-        self.temperature[rows] = torch.tensor([ask.temperature for ask in asks], device=device)
-        self.log_min_p[rows] = torch.tensor(floors, device=device)
+        sampling = self.sampling
+        for line, ask in zip(lines, asks, strict=True):
+            sampling.params[line] = _params(ask)
+        sampling.key[rows] = torch.tensor([request_key(ask.seed, 0) for ask in asks], device=device)
+        warmth = [ask.temperature for ask in asks]
+        sampling.temperature[rows] = torch.tensor(warmth, device=device)
+        sampling.log_min_p[rows] = torch.tensor(floors, device=device)
         self.done[rows] = False
         self._longest = max(self._longest, longest)
 
@@ -263,8 +265,10 @@ class _Lines:
         return finished
 
     def answer(self, line: int) -> list[int]:
-        """What was written on a finished line."""
-        return self.tokens[line, self._starts[line] : self._ends[line]].tolist()
+        """What was written on a finished line. Raises ModelError where no token could be chosen."""
+        written = self.tokens[line, self._starts[line] : self._ends[line]].cpu()
+        check(written)
+        return written.tolist()
 
 
 def _params(ask: Ask) -> SamplingParams:
