@@ -11,6 +11,7 @@ from torch import Tensor
 from alula.ops.attention import Heads, Plan
 from alula.ops.cross_entropy import Compared
 from alula.ops.linear import DenseWeight, Weight
+from alula.ops.restrict import Restricted
 from alula.ops.rope import Rotation
 from alula.ops.rows import Rows
 from alula.ops.sample import Sample
@@ -68,6 +69,9 @@ class Kernels(Protocol):
         self, store: Tensor, page_table: Tensor, last: Tensor, path: Tensor, counts: Tensor
     ) -> None:
         """See `commit.commit`."""
+
+    def restrict(self, logits: Tensor, ids: Tensor, dtype: torch.dtype) -> Restricted:
+        """See `restrict.restrict`."""
 
     def cross_entropy(self, logits: Tensor, wanted: Tensor, entries: Tensor) -> Compared:
         """See `cross_entropy.cross_entropy`."""

@@ -7,6 +7,7 @@ from alula.ops.cross_entropy import cross_entropy, cross_entropy_gradient
 from alula.ops.linear import lay_out
 from alula.ops.norm import add_rms_norm, rms_norm
 from alula.ops.own_key import attend_own, attend_own_gradient
+from alula.ops.restrict import restrict
 from alula.ops.rope import rotate
 from alula.ops.sample import Sample
 from alula.ops.store import rotate_and_store
@@ -27,6 +28,7 @@ __all__ = [
     "lay_out",
     "name",
     "plan",
+    "restrict",
     "rms_norm",
     "rotate",
     "rotate_and_store",

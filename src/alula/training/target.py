@@ -143,9 +143,8 @@ class DenseTarget:
         choice = torch.empty(len(hidden), dtype=torch.int64, device=last.device)
         for start in range(0, len(hidden), LOGIT_ROWS):
             rows = slice(start, start + LOGIT_ROWS)
-            logits = self.logits(hidden[rows])
-            choice[rows] = known[logits.argmax(-1)]
-            probabilities[rows] = logits[:, draft_ids].softmax(-1)
+            found = self.decoder.kernels.restrict(self.logits(hidden[rows]), draft_ids, dtype)
+            choice[rows], probabilities[rows] = known[found.best], found.probabilities
         return Teacher(sequences, places, probabilities, choice, earliest)
 
 

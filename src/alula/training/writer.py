@@ -171,11 +171,12 @@ class DenseWriter:
         positions = (state.length - 1).clamp_min(0)
         longest = state.bound()
         seen = torch.arange(longest, device=positions.device) <= positions[:, None]
+        bias = torch.where(seen, 0.0, -torch.inf).to(self._cache.dtype)[:, None, None]
 
         def attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             grouped = q.view(len(q), keys.shape[1], -1, q.shape[-1])
             mixed = F.scaled_dot_product_attention(
-                grouped, keys[:, :, :longest], values[:, :, :longest], seen[:, None, None]
+                grouped, keys[:, :, :longest], values[:, :, :longest], bias
             )
             return mixed.flatten(1, 2)[:, None]
 

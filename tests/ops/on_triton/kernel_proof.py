@@ -179,6 +179,9 @@ def training_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[],
     """What a drafter's loss takes."""
     logits, wanted = meta(8, 8192, dtype=dtype), meta(9, 8192, dtype=torch.float16)
     entries, column = meta(8, dtype=torch.int64), meta(8, dtype=torch.float32)
+    whole = meta(8, model.vocabulary, dtype=torch.float32)
+    part = meta(8192, dtype=torch.int64)
+    yield lambda: forms.restrict(whole, part, torch.float16)
     yield lambda: forms.cross_entropy(logits, wanted, entries)
     yield lambda: forms.cross_entropy_gradient(logits, wanted, entries, column, column)
     inner, half = meta(8, 2 * model.inner, dtype=dtype), meta(8, model.inner, dtype=dtype)

@@ -24,6 +24,7 @@ KERNELS = {
     "commit_kernel",
     "attend_own_kernel",
     "attend_own_gradient_kernel",
+    "restrict_kernel",
     "silu_and_mul_gradient_kernel",
     "cross_entropy_kernel",
     "cross_entropy_gradient_kernel",

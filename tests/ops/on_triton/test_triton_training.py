@@ -56,6 +56,20 @@ def test_gradient_of_cross_entropy(
         assert error(found, leaf.grad) < max(TOLERANCE[dtype], 1e-3)  # of wanted in 16 bits
 
 
+@pytest.mark.parametrize(("vocabulary", "count"), [(40, 24), (5000, 2500)])
+def test_restrict(vocabulary: int, count: int, device: torch.device) -> None:
+    logits = 5 * random(ROWS, vocabulary, device=device)
+    logits[1, vocabulary - 2 :] = 60.0
+    dice = torch.Generator().manual_seed(2)
+    ids = torch.randperm(vocabulary, generator=dice)[:count].sort().values.to(device)
+    found = forms.restrict(logits, ids, torch.float16)
+    expected = reference.restrict(logits, ids, torch.float32)
+    assert torch.equal(found.best, logits.argmax(-1)) and torch.equal(expected.best, found.best)
+    assert int(found.best[1]) == vocabulary - 2
+    assert error(found.probabilities, expected.probabilities) < 1e-3
+    assert error(forms.restrict(logits, ids, torch.float32)[1], expected.probabilities) < 1e-5
+
+
 def test_no_rows_have_no_loss(device: torch.device) -> None:
     logits, wanted = random(0, 24, device=device), random(3, 24, device=device)
     nothing = torch.empty(0, dtype=torch.int64, device=device)

@@ -11,6 +11,7 @@ from alula.ops.triton.cross_entropy import cross_entropy, cross_entropy_gradient
 from alula.ops.triton.linear import lay_out
 from alula.ops.triton.norm import add_rms_norm, rms_norm
 from alula.ops.triton.own_key import attend_own, attend_own_gradient
+from alula.ops.triton.restrict import restrict
 from alula.ops.triton.rope import rotate, rotate_and_store
 from alula.ops.triton.sample import sample
 from alula.ops.triton.walk import walk
@@ -27,6 +28,7 @@ __all__ = [
     "lay_out",
     "name",
     "plan",
+    "restrict",
     "rms_norm",
     "rotate",
     "rotate_and_store",

@@ -11,7 +11,7 @@ _VALUES = 2048
 """Of one tensor in one program; the gradient holds eight tensors in registers."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "length"])
 def attend_own_kernel(
     q,
     k,
@@ -52,7 +52,7 @@ def attend_own_kernel(
         tl.store(to_lse, after, mask=exists)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "length"])
 def attend_own_gradient_kernel(
     gradient,
     q,
