@@ -35,6 +35,7 @@ def test_the_product_is_right(
     expected = x.double() @ dense.values.double().T + dense.bias.double()
     assert relative_error(linear(x, tiled), expected) < TOLERANCE[dtype]
     assert relative_error(linear_fp32(x, tiled), expected) < 1e-6
+    assert relative_error(tiled.multiply_in_any_order(x, dtype), expected) < TOLERANCE[dtype]
     assert linear(x, tiled).dtype == dtype
     assert linear_fp32(x, tiled).dtype == torch.float32
 
