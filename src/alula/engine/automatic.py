@@ -15,9 +15,9 @@ from alula.engine.speculator import Speculator
 from alula.models.decoder import Decoder
 from alula.ops.rows import Rows
 from alula.speculation.drafter import Drafter
-from alula.speculation.expansion import nodes_to
 from alula.speculation.ledger import Ledger
 from alula.speculation.policy import Choice, DepthPolicy, RowCost, Survival
+from alula.speculation.tree import nodes_to
 
 MEASURED_ROWS = (1, 2, 4, 8, 16, 32)
 _REPEATS = 3

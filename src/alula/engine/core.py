@@ -86,7 +86,7 @@ class Engine:
         )
         pool = KVPool(
             layers=shape.layers,
-            pages=size.pages,
+            pages=size.pages + 1,
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
             page_size=settings.page_size,
@@ -114,9 +114,10 @@ class Engine:
             pages_per_line=-(-reach // settings.page_size) + 1,
             draft_nodes=speculator.shape.nodes,
             vocab_size=self._vocab_size,
+            spare_page=size.pages,
             device=device,
         )
-        drafting = speculator.begin(lines, size.pages, settings.page_size)
+        drafting = speculator.begin(lines, size.pages + 1, settings.page_size)
         self.grammars = Grammars(model.tokenizer, self._vocab_size)
         self._constraint = Constraint(self.grammars)
         self._runner = Runner(decoder, pool, lines, speculator.shape, drafting, self._constraint)

@@ -1,4 +1,7 @@
-"""The device's state of running sequences: a line each, advanced by every launch."""
+"""The device's state of running sequences: a line each, advanced by every launch.
+
+Nothing here asks the device: what advances in a captured round advances without the host.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from torch import Tensor
 from alula.engine.request import Sequence
 from alula.sampling.state import SamplingState
 from alula.speculation.tree import DraftTree
+
+_STOP_IDS = 16
+"""Room for so many from the start; a request with more makes it wider."""
 
 
 class Emission(NamedTuple):
@@ -26,7 +32,11 @@ class Emission(NamedTuple):
 
 
 class Lines:
-    """Histories, lengths, page tables, limits and pending drafts of up to `count` sequences."""
+    """Histories, lengths, page tables, limits and pending drafts of up to `count` sequences.
+
+    Behind them lies one line more, `spare`, at its limit from the start: it fills launches up to
+    the size they are captured in and writes into a page of its own.
+    """
 
     def __init__(
         self,
@@ -36,21 +46,24 @@ class Lines:
         pages_per_line: int,
         draft_nodes: int,
         vocab_size: int,
+        spare_page: int,
         device: torch.device,
     ) -> None:
         def integers(*shape: int, fill: int = 0) -> Tensor:
             return torch.full(shape, fill, dtype=torch.int64, device=device)
 
+        lines = count + 1
         self.count = count
+        self.spare = count
         self.device = device
-        self.history = integers(count, max_length + 1)
-        self.lengths = integers(count)
-        self.page_table = integers(count, pages_per_line)
-        self.limits = integers(count)
-        self.stop_ids = integers(count, 1, fill=-1)
-        self.draft_tokens = integers(count, draft_nodes, fill=-1)
-        self.draft_parents = integers(count, draft_nodes)
-        self.sampling = SamplingState(count, vocab_size, device)
+        self.history = integers(lines, max_length + 1)
+        self.lengths = integers(lines, fill=1)
+        self.page_table = integers(lines, pages_per_line, fill=spare_page)
+        self.limits = integers(lines, fill=1)
+        self.stop_ids = integers(lines, _STOP_IDS, fill=-1)
+        self.draft_tokens = integers(lines, draft_nodes, fill=-1)
+        self.draft_parents = integers(lines, draft_nodes)
+        self.sampling = SamplingState(lines, vocab_size, device)
 
     def admit(self, sequence: Sequence, limit: int, stop_ids: frozenset[int]) -> None:
         """Begin a sequence on its line: known tokens, most tokens in all, what stops it."""
@@ -104,11 +117,20 @@ class Lines:
         )
 
     def append(self, lines: Tensor, emission: Emission) -> None:
-        """Advance histories, lengths and penalty counts by what was emitted."""
+        """Advance histories, lengths and penalty counts by what was emitted.
+
+        A line that has stopped is at its limit from then on: it emits no more, though the host may
+        launch it again before it knows.
+        """
         at = torch.arange(emission.tokens.shape[1], device=self.device)
-        places = self.lengths[lines, None] + at
-        used = emission.tokens >= 0
-        whole = lines[:, None].expand_as(places)
-        self.history[whole[used], places[used]] = emission.tokens[used]
-        self.lengths[lines] += emission.counts
+        # No token belongs in the last column of a history: there goes what is not emitted.
+        places = (self.lengths[lines, None] + at).where(emission.tokens >= 0, self._end)
+        self.history[lines[:, None], places] = emission.tokens.clamp_min(0)
+        lengths = self.lengths[lines] + emission.counts
+        self.lengths[lines] = lengths
+        self.limits[lines] = torch.where(emission.stopped, lengths, self.limits[lines])
         self.sampling.commit(lines, emission.tokens, emission.counts)
+
+    @property
+    def _end(self) -> int:
+        return self.history.shape[1] - 1
