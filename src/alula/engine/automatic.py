@@ -31,6 +31,8 @@ class AutomaticSpeculator(Speculator):
     What it may lose against plain decoding is bounded by a ledger, whatever is accepted.
     """
 
+    steady = False
+
     def __init__(self, drafter: Drafter, cost: RowCost, what: str) -> None:
         """`cost`: seconds of a launch by rows, measured; `what` names the drafter."""
         super().__init__(drafter, _explain(what, cost, drafter.shape.nodes))

@@ -82,9 +82,22 @@ class Lines:
             line, sequence.params, sequence.key, sequence.prompt_ids, sequence.output_ids
         )
 
-    def set_pages(self, line: int, pages: list[int]) -> None:
-        """Write a sequence's page table."""
-        self.page_table[line, : len(pages)] = torch.tensor(pages, device=self.device)
+    def set_pages(self, line: int, pages: list[int], first: int = 0) -> None:
+        """Write a sequence's page table, from its `first` entry on.
+
+        The device need not have caught up with the host.
+        """
+        added = torch.tensor(pages[first:])
+        if self.device.type == "cuda":
+            added = added.pin_memory()
+        self.page_table[line, first : len(pages)] = added.to(self.device, non_blocking=True)
+
+    @property
+    def replaceable(self) -> tuple[int, ...]:
+        """Which tensors are in use of those that a request may make the lines replace."""
+        sampling = self.sampling
+        kept = (self.stop_ids, sampling.prompt_seen, sampling.output_counts, sampling.bias)
+        return tuple(0 if tensor is None else tensor.data_ptr() for tensor in kept)
 
     def slots(self, lines: Tensor, places: Tensor, page_size: int) -> Tensor:
         """Slots of logical positions `places` of `lines`, broadcast against each other."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from alula.cache.pool import KVPool
-from alula.engine.launch import Launch, build
+from alula.engine.launch import Launch, build, build_dense
 from alula.engine.lines import Emission, Lines
 from alula.engine.outputs import TokenLogprobs
 from alula.engine.request import Sequence
+from alula.engine.rounds import CapturedRounds, Flight, Outcome, Rounds, Size
 from alula.engine.scheduler import Step
 from alula.models.decoder import Decoder
 from alula.ops.sample import Wants
@@ -48,17 +50,6 @@ class Emitted:
     """Its grammar became too complex to be followed."""
 
 
-class Outcome(NamedTuple):
-    """What a launch leaves on the device."""
-
-    launch: Launch
-    path: Path
-    logits: Tensor
-    """[E', V] of the launch's nodes, as the target gave them."""
-    columns: Tensor
-    """[E, 6 + A] int64, see `_columns`."""
-
-
 class Runner:
     """Owns the device's tensors: the decoder's cache and the lines. Without drafting it drafts
     nothing, and a round is a plain step.
@@ -72,20 +63,62 @@ class Runner:
         shape: TreeShape = NO_DRAFT,
         drafting: Drafting | None = None,
         constraint: Constraint | None = None,
+        *,
+        graphs: bool = False,
     ) -> None:
+        """`graphs`: capture rounds as CUDA graphs, where the device is a GPU."""
         self._decoder = decoder
         self._pool = pool
         self._shape = shape
         self._drafting = drafting
         self._taps = drafting.taps if drafting else ()
         self._constraint = constraint
+        self._pending = [0] * lines.count
         self.lines = lines
+        self.rounds: Rounds | None = None
+        if graphs and lines.device.type == "cuda":
+            self.rounds = CapturedRounds(lines, self._round)
+        self.launches: Counter[str] = Counter()
+        """Launches captured, and others by what stood in the way."""
 
     def run(self, step: Step, depth: int) -> list[Emitted]:
         """Run one launch and draft up to `depth` levels for what comes after it.
 
         Returns what the rounds and then the final chunks of `step` emitted, in order.
         """
+        return self.collect(step, self.launch(step, depth))
+
+    def launch(self, step: Step, depth: int) -> Flight:
+        """Begin a launch; a captured one runs on without the host."""
+        obstacle = self.obstacle(step)
+        self.launches[obstacle or "captured"] += 1
+        flight = self._launch_tight(step, depth) if obstacle else self._launch_dense(step, depth)
+        for sequence in _emitting(step):
+            self._pending[sequence.line] = min(depth, self._shape.depth)
+        return flight
+
+    def obstacle(self, step: Step) -> str | None:
+        """Why a step is not launched as one captured round; None where it is."""
+        if self.rounds is None:
+            return "not captured on this device"
+        if step.chunks:
+            return "prompt chunks"
+        constraint = self._constraint
+        if constraint and any(constraint.holds(sequence.line) for sequence in step.rounds):
+            return "grammar"
+        return None
+
+    def collect(self, step: Step, flight: Flight) -> list[Emitted]:
+        """What the rounds and then the final chunks of `step` emitted; waits for the launch."""
+        return self._report(step, flight.outcome, flight.read())
+
+    def _launch_dense(self, step: Step, depth: int) -> Flight:
+        assert self.rounds is not None
+        lines = [sequence.line for sequence in step.rounds]
+        pending = max(self._pending[line] for line in lines)
+        return self.rounds.launch(lines, pending, min(depth, self._shape.depth), self._wants(step))
+
+    def _launch_tight(self, step: Step, depth: int) -> Flight:
         started, constraint = time.perf_counter(), self._constraint
         if constraint is not None:
             constraint.trim(step.rounds, self.lines)
@@ -95,9 +128,15 @@ class Runner:
         def allow(logits: Tensor) -> Tensor:
             return logits if constraint is None else constraint.apply(masks, logits, started)
 
-        wants = self.lines.sampling.wants(s.line for s in _emitting(step))
-        outcome = self._compute(launch, wants, depth, allow)
-        return self._report(step, outcome, outcome.columns.tolist())
+        outcome = self._compute(launch, self._wants(step), depth, allow)
+        return Flight(outcome, outcome.columns, None)
+
+    def _wants(self, step: Step) -> Wants:
+        return self.lines.sampling.wants(sequence.line for sequence in _emitting(step))
+
+    def _round(self, at: Tensor, size: Size) -> Outcome:
+        launch = build_dense(at, self.lines, self._pool.page_size, self._shape, size.pending)
+        return self._compute(launch, size.wants, size.depth, lambda logits: logits)
 
     def _compute(
         self, launch: Launch, wants: Wants, depth: int, allow: Callable[[Tensor], Tensor]
