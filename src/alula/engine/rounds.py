@@ -140,7 +140,7 @@ class _Graph:
             self._lines = lines
         self._graph.replay()
         self._columns.reverse()
-        landed = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        landed = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         columns = self._columns[0]
         columns.copy_(self._outcome.columns, non_blocking=True)
         landed.record()
