@@ -10,6 +10,7 @@ difference of what events on the device say; and the kernels it holds, by kind.
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from collections import Counter
 from pathlib import Path
@@ -133,7 +134,7 @@ def rounds(name: str, decoder: Decoder, vocabulary: int, words: str, batch: int)
     taken = time.perf_counter() - started
     torch.cuda.synchronize()
     ends = [flight.landed for flight in flights[first:] if flight.landed is not None]
-    periods = [a.elapsed_time(b) for a, b in zip(ends, ends[1:], strict=False)]
+    periods = [a.elapsed_time(b) for a, b in itertools.pairwise(ends)]
     graph = next(iter(captured._graphs.values()))
     alone = timed(graph._graph.replay, 21)
     back_to_back = timed(lambda: [graph._graph.replay() for _ in range(10)], 5) / 10
