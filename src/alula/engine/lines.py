@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from alula.engine.request import Sequence
@@ -74,7 +75,7 @@ class Lines:
         self.draft_tokens[line] = -1
         missing = len(stop_ids) - self.stop_ids.shape[1]
         if missing > 0:
-            self.stop_ids = torch.nn.functional.pad(self.stop_ids, (0, missing), value=-1)
+            self.stop_ids = F.pad(self.stop_ids, (0, missing), value=-1)
         stops = torch.tensor(sorted(stop_ids), dtype=torch.int64, device=self.device)
         self.stop_ids[line] = -1
         self.stop_ids[line, : len(stops)] = stops
@@ -110,9 +111,9 @@ class Lines:
 
     def keep_draft(self, lines: Tensor, tree: DraftTree) -> None:
         """Store new drafts; what `tree` leaves out is cleared."""
-        self.draft_tokens[lines] = -1
-        self.draft_tokens[lines, : tree.nodes] = tree.tokens
-        self.draft_parents[lines, : tree.nodes] = tree.parents
+        left_out = (0, self.draft_tokens.shape[1] - tree.nodes)
+        self.draft_tokens[lines] = F.pad(tree.tokens, left_out, value=-1)
+        self.draft_parents[lines] = F.pad(tree.parents, left_out)
 
     def cut(self, lines: Tensor, tokens: Tensor, counts: Tensor) -> Emission:
         """Cut emitted tokens [S, A] of `counts` [S] behind the first stop and at the limit."""
