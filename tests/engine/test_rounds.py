@@ -6,8 +6,10 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 
 from alula.engine.core import Engine, Request
+from alula.engine.launch import build_dense
 from alula.engine.rounds import Rounds, rounded
 from alula.engine.speculator import Speculator
 from alula.errors import ModelError
@@ -165,6 +167,15 @@ def test_a_policy_that_varies_its_depth_is_never_run_ahead_of(bench: Bench) -> N
     runner = made._runner
     runner.rounds = Rounds(runner.lines, runner._round)
     assert answers(made, bench.cases, together=True) == bench.plain
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_kernels_read_by_number_is_contiguous(bench: Bench, count: int) -> None:
+    """One sequence's numbers, broadcast over its rows, would be a view without strides."""
+    runner = dense(bench, "eagle tree:3x3:9")._runner
+    launch = build_dense(torch.arange(count), runner.lines, 32, runner._shape, 3)
+    rows, parts = launch.rows, (launch.ids, launch.path, launch.last, *launch.nodes)
+    assert all(part.is_contiguous() for part in (*parts, *rows[:6], rows.tail))
 
 
 def test_sizes_are_powers_of_two_up_to_the_most() -> None:

@@ -121,8 +121,8 @@ def build_dense(at: Tensor, lines: Lines, page_size: int, shape: TreeShape, dept
     tree = DraftTree(*(part[:, : nodes_to(shape, depth)] for part in lines.pending(at)))
     depths, way = paths(tree, depth)
     numbers = torch.arange(depths.numel(), device=lines.device).view_as(depths)
-    node = torch.arange(depths.shape[1], device=lines.device).expand_as(depths).flatten()
-    sequence = torch.arange(len(at), device=lines.device)[:, None].expand_as(depths).flatten()
+    node = numbers.flatten() % depths.shape[1]
+    sequence = numbers.flatten() // depths.shape[1]
     roots = lines.lengths[at] - 1
     ids = torch.cat((lines.history[at, roots][:, None], tree.tokens.clamp_min(0)), dim=1)
     positions = (roots[:, None] + depths).flatten()
