@@ -6,8 +6,7 @@ from alula.speculation.drafter import DraftContext
 from alula.speculation.eagle3 import Eagle3, Output
 from alula.speculation.eagle3_checkpoint import Eagle3Checkpoint, random_checkpoint
 from alula.speculation.eagle3_drafter import Eagle3Drafter
-from alula.speculation.expansion import nodes_to
-from alula.speculation.tree import DraftTree, TreeShape, path_tokens, paths
+from alula.speculation.tree import DraftTree, TreeShape, nodes_to, path_tokens, paths
 from eagle3_reference import SlowEagle3, slow_tree
 
 CPU = torch.device("cpu")
@@ -58,6 +57,7 @@ class _World:
         """Features of the given positions by sequence."""
         pairs = [(line, position) for line, span in sorted(spans.items()) for position in span]
         sequences, positions = torch.tensor(pairs).T.contiguous()
+        drafts = torch.tensor(drafting, dtype=torch.int64)
         return DraftContext(
             history=self.history,
             lengths=torch.tensor(self.lengths),
@@ -67,7 +67,9 @@ class _World:
             features=self.features[sequences, positions],
             feature_sequences=sequences,
             feature_positions=positions,
-            drafting=torch.tensor(drafting, dtype=torch.int64),
+            drafting=drafts,
+            latest=torch.searchsorted(sequences, drafts, right=True) - 1,
+            greedy=not any(self.temperatures[line] for line in drafting),
         )
 
     def propose(self, depth: int | None = None, drafting: list[int] | None = None) -> DraftTree:

@@ -3,8 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alula.speculation.expansion import Expansion, nodes_to
-from alula.speculation.tree import TreeShape, paths
+from alula.speculation.expansion import Expansion
+from alula.speculation.tree import TreeShape, nodes_to, paths
 
 
 @st.composite

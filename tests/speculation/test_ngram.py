@@ -28,6 +28,8 @@ def _context(histories: list[list[int]], drafting: list[int] | None = None, spar
         feature_sequences=nothing,
         feature_positions=nothing,
         drafting=torch.tensor(range(len(histories)) if drafting is None else drafting),
+        latest=nothing,
+        greedy=True,
     )
 
 

@@ -15,9 +15,9 @@ from alula.engine.speculator import Speculator
 from alula.models.decoder import Decoder
 from alula.ops.rows import Rows
 from alula.speculation.drafter import Drafter
-from alula.speculation.expansion import nodes_to
 from alula.speculation.ledger import Ledger
 from alula.speculation.policy import Choice, DepthPolicy, RowCost, Survival
+from alula.speculation.tree import nodes_to
 
 MEASURED_ROWS = (1, 2, 4, 8, 16, 32)
 _REPEATS = 3
@@ -30,6 +30,8 @@ class AutomaticSpeculator(Speculator):
 
     What it may lose against plain decoding is bounded by a ledger, whatever is accepted.
     """
+
+    steady = False
 
     def __init__(self, drafter: Drafter, cost: RowCost, what: str) -> None:
         """`cost`: seconds of a launch by rows, measured; `what` names the drafter."""

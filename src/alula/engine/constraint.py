@@ -45,6 +45,10 @@ class Constraint:
             matcher = self.grammars.matcher(sequence.params.grammar, sequence.output_ids)
             self._matchers[sequence.line] = matcher
 
+    def holds(self, line: int) -> bool:
+        """Whether a line has a matcher."""
+        return line in self._matchers
+
     def trim(self, rounds: Tokens[Sequence], lines: Lines) -> None:
         """Leave out draft nodes whose masks would take longer than the launch they wait for."""
         constrained = [sequence.line for sequence in rounds if sequence.line in self._matchers]

@@ -16,6 +16,7 @@ from alula.engine.constraint import Constraint
 from alula.engine.lines import Lines
 from alula.engine.outputs import Delta, RequestOutput
 from alula.engine.request import Sequence
+from alula.engine.rounds import Flight
 from alula.engine.runner import Emitted, Runner
 from alula.engine.scheduler import Scheduler, Step
 from alula.engine.settings import Settings, capacity
@@ -66,6 +67,14 @@ class LaunchRecord(NamedTuple):
     """Of those emitted, the ones that came out of rounds."""
 
 
+class _Launched(NamedTuple):
+    """A launch under way."""
+
+    step: Step
+    flight: Flight
+    started: float
+
+
 class Engine:
     """One model with its cache, its drafter and its scheduler.
 
@@ -86,7 +95,7 @@ class Engine:
         )
         pool = KVPool(
             layers=shape.layers,
-            pages=size.pages,
+            pages=size.pages + 1,
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
             page_size=settings.page_size,
@@ -114,16 +123,27 @@ class Engine:
             pages_per_line=-(-reach // settings.page_size) + 1,
             draft_nodes=speculator.shape.nodes,
             vocab_size=self._vocab_size,
+            spare_page=size.pages,
             device=device,
         )
-        drafting = speculator.begin(lines, size.pages, settings.page_size)
+        drafting = speculator.begin(lines, size.pages + 1, settings.page_size)
         self.grammars = Grammars(model.tokenizer, self._vocab_size)
         self._constraint = Constraint(self.grammars)
-        self._runner = Runner(decoder, pool, lines, speculator.shape, drafting, self._constraint)
+        self._runner = Runner(
+            decoder,
+            pool,
+            lines,
+            speculator.shape,
+            drafting,
+            self._constraint,
+            graphs=settings.graphs,
+        )
         self._requests: dict[str, Request] = {}
         self._by_sequence: dict[int, tuple[Request, Answer]] = {}
         self._tables: dict[int, int] = {}
         self._next_id = 0
+        self._ahead: _Launched | None = None
+        self._landed = 0.0
         self._lock = threading.RLock()
         self.observers: list[Callable[[LaunchRecord], None]] = []
 
@@ -189,21 +209,49 @@ class Engine:
             try:
                 self._step()
             except BaseException:
+                self._ahead = None
                 self.scheduler.abandon()
                 raise
 
     def _step(self) -> None:
-        step = self.scheduler.next()
-        if step is None:
+        launched = self._ahead or self._launch(self.scheduler.next())
+        if launched is None:
             return
+        self._ahead = self._launch_again(launched)
+        self._land(launched)
+        if self._ahead and not any(s.id in self._by_sequence for s in self._ahead.step.rounds):
+            last, self._ahead = self._ahead, None
+            self._land(last)
+
+    def _launch(self, step: Step | None) -> _Launched | None:
+        if step is None:
+            return None
         self._prepare(step)
         started = time.perf_counter()
-        emitted = self._runner.run(step, self._speculator.depth(step))
-        seconds = time.perf_counter() - started
+        flight = self._runner.launch(step, self._speculator.depth(step))
+        return _Launched(step, flight, started)
+
+    def _launch_again(self, launched: _Launched) -> _Launched | None:
+        """Free-running: the next round begins before the host has read the one under way."""
+        step = launched.step
+        reads_more = any(s.params.logprobs is not None for s in step.rounds)
+        if self._runner.obstacle(step) or reads_more or not self._speculator.steady:
+            return None
+        return self._launch(self.scheduler.repeat(step))
+
+    def _land(self, launched: _Launched) -> None:
+        """Take in what a launch brought."""
+        step = launched.step
+        emitted = self._runner.collect(step, launched.flight)
+        now = time.perf_counter()
+        seconds, self._landed = now - max(launched.started, self._landed), now
         finals = [chunk.sequence for chunk in step.chunks if chunk.final]
-        pairs = list(zip([*step.rounds, *finals], emitted, strict=True))
-        self._observe(step, emitted, seconds)
-        self.scheduler.commit(step, {sequence.id: part.tokens for sequence, part in pairs})
+        emitting = zip([*step.rounds, *finals], emitted, strict=True)
+        # A sequence may have ended while this was under way; then nothing came of it.
+        pairs = [(s, part) for s, part in emitting if s.id in self._by_sequence]
+        self._observe(step, pairs, seconds)
+        tokens = {sequence.id: part.tokens for sequence, part in pairs}
+        self.scheduler.commit(step, tokens, self._ahead.step if self._ahead else None)
         for sequence, part in pairs:
             self._take(sequence, part)
 
@@ -217,23 +265,25 @@ class Engine:
             self._constraint.admit(sequence)
             self._tables[sequence.line] = 0
         for sequence in (*step.rounds, *(chunk.sequence for chunk in step.chunks)):
-            if self._tables[sequence.line] != len(sequence.pages):
-                self._runner.lines.set_pages(sequence.line, sequence.pages)
+            known = self._tables[sequence.line]
+            if known != len(sequence.pages):
+                self._runner.lines.set_pages(sequence.line, sequence.pages, known)
                 self._tables[sequence.line] = len(sequence.pages)
 
     def _stop_ids(self, params: SamplingParams) -> frozenset[int]:
         eos = frozenset() if params.ignore_eos else self.model.tokenizer.eos_ids
         return eos | frozenset(params.stop_token_ids)
 
-    def _observe(self, step: Step, emitted: list[Emitted], seconds: float) -> None:
-        rounds = list(zip(step.rounds, emitted, strict=False))
+    def _observe(self, step: Step, pairs: list[tuple[Sequence, Emitted]], seconds: float) -> None:
+        prefilled = {chunk.sequence.id for chunk in step.chunks}
+        rounds = [(sequence, part) for sequence, part in pairs if sequence.id not in prefilled]
         for sequence, part in rounds:
             _count_acceptance(sequence, part)
         record = LaunchRecord(
-            sequences=len(step.rounds),
+            sequences=len(rounds),
             chunk_rows=sum(chunk.end - chunk.start for chunk in step.chunks),
             draft_nodes=sum(part.nodes for _, part in rounds),
-            emitted=sum(len(part.tokens) for part in emitted),
+            emitted=sum(len(part.tokens) for _, part in pairs),
             round_tokens=sum(len(part.tokens) for _, part in rounds),
             seconds=seconds,
         )
@@ -242,8 +292,6 @@ class Engine:
             observer(record)
 
     def _take(self, sequence: Sequence, emitted: Emitted) -> None:
-        if sequence.id not in self._by_sequence:
-            return
         request, answer = self._by_sequence[sequence.id]
         now = time.perf_counter()
         request.first_token = request.first_token or now

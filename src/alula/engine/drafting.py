@@ -35,15 +35,29 @@ class Drafting:
         self.seconds_per_level = 0.0
 
     def follow(
-        self, launch: Launch, path: Path, emission: Emission, aux: Tensor | None, depth: int
+        self,
+        launch: Launch,
+        path: Path,
+        emission: Emission,
+        aux: Tensor | None,
+        depth: int,
+        *,
+        greedy: bool,
     ) -> None:
         """Feed the drafter and keep its new drafts, up to `depth` levels deep.
 
-        `aux` [R, taps * h]: the target's states at the launch's rows.
+        `aux` [R, taps * h]: the target's states at the launch's rows. `greedy`: no sequence that
+        emits is above temperature 0.
         """
         started = time.perf_counter()
         features = self._features(launch, path, emission, aux)
-        lines = self._lines
+        lines, ended = self._lines, emission.stopped | emission.full
+        if launch.is_dense:
+            drafting = torch.arange(len(ended), device=ended.device)
+            latest = drafting * _steps(launch, path) + (emission.counts - 1).clamp_min(0)
+        else:
+            drafting = (~ended).nonzero()[:, 0]
+            latest = torch.searchsorted(features.sequences, drafting, right=True) - 1
         context = DraftContext(
             history=lines.history[launch.lines],
             lengths=lines.lengths[launch.lines],
@@ -53,9 +67,14 @@ class Drafting:
             features=features.values,
             feature_sequences=features.sequences,
             feature_positions=features.positions,
-            drafting=(~(emission.stopped | emission.full)).nonzero()[:, 0],
+            drafting=drafting,
+            latest=latest,
+            greedy=greedy,
         )
-        lines.keep_draft(launch.lines, self._drafter.propose(context, depth))
+        tree = self._drafter.propose(context, depth)
+        if launch.is_dense:
+            tree = tree._replace(tokens=tree.tokens.masked_fill(ended[:, None], -1))
+        lines.keep_draft(launch.lines, tree)
         if depth and len(launch.chunks) == 0:
             self._learn((time.perf_counter() - started) / depth)
 
@@ -92,8 +111,22 @@ class Drafting:
         )
 
 
+def _steps(launch: Launch, path: Path) -> int:
+    """The longest path a dense launch may accept, the root counted."""
+    return min(path.rows.shape[1], launch.path.shape[2] + 1)
+
+
 def _committed(launch: Launch, path: Path, emission: Emission) -> tuple[Tensor, Tensor]:
-    """Rows that stay, by sequence, and their positions: accepted paths, then chunks."""
+    """Rows that stay, by sequence, and their positions: accepted paths, then chunks.
+
+    Of a dense launch those too that a path might have had: what is kept of them lies behind the
+    sequence's end, to be overwritten before it is read.
+    """
+    if launch.is_dense:
+        nodes = path.rows[:, : _steps(launch, path)].clamp_min(0)
+        step = torch.arange(nodes.shape[1], device=nodes.device)
+        rows = launch.row_numbers.gather(1, nodes)
+        return rows.flatten(), (launch.last[:, None] + step).flatten()
     rounds = len(launch.lines) - len(launch.chunks)
     at = torch.arange(path.rows.shape[1], device=path.rows.device)
     sequence, step = (at < emission.counts[:rounds, None]).nonzero(as_tuple=True)

@@ -7,11 +7,14 @@ again.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
 class PageFeatures:
-    """One feature vector a page, written as positions are committed."""
+    """One feature vector a page, written as positions are committed; the last page is no
+    sequence's.
+    """
 
     def __init__(self, pages: int, page_size: int) -> None:
         self._pages = pages
@@ -25,8 +28,10 @@ class PageFeatures:
         """
         if self._store is None:
             self._store = values.new_zeros(self._pages, values.shape[1])
-        ends = (positions % self._page_size == self._page_size - 1).nonzero()[:, 0]
-        self._store[page_tables[ends, positions[ends] // self._page_size]] = values[ends]
+        numbers = positions // self._page_size
+        pages = page_tables.gather(1, numbers[:, None])[:, 0]
+        ends = positions % self._page_size == self._page_size - 1
+        self._store[torch.where(ends, pages, self._pages - 1)] = values
 
     def of(self, pages: Tensor) -> Tensor:
         """Features [M, w] of the last positions of `pages` [M]."""

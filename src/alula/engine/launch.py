@@ -2,6 +2,11 @@
 
 Sequences come in three groups, in this order: rounds (a root and the nodes of its pending
 draft), final chunks (whose last row chooses a token) and partial chunks. The first two emit.
+
+A launch is laid out tightly, with the rows that exist and no others, or dense: rounds alone, with
+a row for every node their drafts have room for. What a dense launch computes for a node that does
+not exist is never looked at; its shapes follow from the number of sequences and the draft's shape
+alone, so that it can be captured once and launched again.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from torch import Tensor
 from alula.engine.lines import Lines
 from alula.engine.scheduler import Chunk, Step
 from alula.ops.rows import Rows
-from alula.speculation.tree import DraftTree, TreeShape, path_tokens, paths
+from alula.speculation.tree import DraftTree, TreeShape, nodes_to, path_tokens, paths
 
 
 class Launch(NamedTuple):
@@ -41,6 +46,23 @@ class Launch(NamedTuple):
     """[E, N + 1, D] int64, drafted ids on each node's way, -1 after it."""
     last: Tensor
     """[E] int64, position of node 0."""
+    nodes: Places
+    """The E' nodes that have rows, sequence by sequence."""
+    is_dense: bool = False
+
+    @property
+    def levels(self) -> Tensor:
+        """[E] int64, the deepest level of each draft."""
+        return torch.where(_present(self.tree), self.depths, 0).amax(dim=1)
+
+
+class Places(NamedTuple):
+    """Nodes of several sequences."""
+
+    sequences: Tensor
+    """[E'] int64."""
+    numbers: Tensor
+    """[E'] int64."""
 
 
 class _Block(NamedTuple):
@@ -53,7 +75,7 @@ class _Block(NamedTuple):
 
 
 def build(step: Step, lines: Lines, page_size: int, shape: TreeShape) -> Launch:
-    """Lay out a step whose pending drafts have the given shape."""
+    """Lay out a step, whose pending drafts have the given shape, tightly."""
     chunks = sorted(step.chunks, key=lambda chunk: not chunk.final)
     round_lines = _integers([sequence.line for sequence in step.rounds], lines)
     chunk_lines = _integers([chunk.sequence.line for chunk in chunks], lines)
@@ -74,6 +96,7 @@ def build(step: Step, lines: Lines, page_size: int, shape: TreeShape) -> Launch:
         tail=None if shape.is_chain else _tail(lines, round_lines, way, tree, known, page_size),
     )
     finals = [chunk for chunk in chunks if chunk.final]
+    row_numbers = _row_numbers(tree, len(nodes.ids), finals)
     return Launch(
         ids=block.ids,
         rows=rows,
@@ -86,9 +109,46 @@ def build(step: Step, lines: Lines, page_size: int, shape: TreeShape) -> Launch:
         ],
         tree=DraftTree(*(_more(part, len(finals), fill=-1) for part in tree)),
         depths=_more(depths, len(finals)),
-        row_numbers=_row_numbers(tree, len(nodes.ids), finals),
+        row_numbers=row_numbers,
         path=_more(path_tokens(tree, way), len(finals), fill=-1),
         last=torch.cat((roots, _integers([chunk.end - 1 for chunk in finals], lines))),
+        nodes=Places(*(row_numbers >= 0).nonzero(as_tuple=True)),
+    )
+
+
+def build_dense(at: Tensor, lines: Lines, page_size: int, shape: TreeShape, depth: int) -> Launch:
+    """Lay out rounds of the lines `at` [S], with room for drafts of `shape` cut to `depth`."""
+    tree = DraftTree(*(part[:, : nodes_to(shape, depth)] for part in lines.pending(at)))
+    depths, way = paths(tree, depth)
+    numbers = torch.arange(depths.numel(), device=lines.device).view_as(depths)
+    node = numbers.flatten() % depths.shape[1]
+    sequence = numbers.flatten() // depths.shape[1]
+    roots = lines.lengths[at] - 1
+    ids = torch.cat((lines.history[at, roots][:, None], tree.tokens.clamp_min(0)), dim=1)
+    positions = (roots[:, None] + depths).flatten()
+    places = roots[sequence] + node
+    rows = Rows(
+        positions=positions,
+        slots=lines.slots(at[sequence], places, page_size),
+        sequences=sequence,
+        last=positions,
+        page_table=lines.page_table[at],
+        base=roots,
+        tail=None if shape.is_chain else _slots_of_ways(lines, at, way, roots, page_size),
+    )
+    return Launch(
+        ids=ids.flatten(),
+        rows=rows,
+        lines=at,
+        chunks=[],
+        hits=[],
+        tree=tree,
+        depths=depths,
+        row_numbers=numbers,
+        path=path_tokens(tree, way),
+        last=roots,
+        nodes=Places(sequence, node),
+        is_dense=True,
     )
 
 
@@ -136,11 +196,14 @@ def _tail(
     lines: Lines, at: Tensor, way: Tensor, tree: DraftTree, known: _Block, page_size: int
 ) -> Tensor:
     """Slots of each node's way [R, D + 1]; the rows of chunks have none of their own."""
-    sequence, node = _present(tree).nonzero(as_tuple=True)
-    own = way[sequence, node]
-    places = (lines.lengths[at] - 1)[sequence, None] + own
-    slots = lines.slots(at[sequence, None], places, page_size)
-    return _more(torch.where(own >= 0, slots, -1), len(known.ids), fill=-1)
+    slots = _slots_of_ways(lines, at, way, lines.lengths[at] - 1, page_size)
+    return _more(slots[_present(tree).flatten()], len(known.ids), fill=-1)
+
+
+def _slots_of_ways(lines: Lines, at: Tensor, way: Tensor, roots: Tensor, page_size: int) -> Tensor:
+    """Slots [S * (N + 1), D + 1] of every node's way, -1 behind the node."""
+    slots = lines.slots(at[:, None, None], roots[:, None, None] + way, page_size)
+    return torch.where(way >= 0, slots, -1).flatten(0, 1)
 
 
 def _row_numbers(tree: DraftTree, rounds: int, finals: list[Chunk]) -> Tensor:

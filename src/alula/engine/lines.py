@@ -1,15 +1,22 @@
-"""The device's state of running sequences: a line each, advanced by every launch."""
+"""The device's state of running sequences: a line each, advanced by every launch.
+
+Nothing here asks the device: what advances in a captured round advances without the host.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from alula.engine.request import Sequence
 from alula.sampling.state import SamplingState
 from alula.speculation.tree import DraftTree
+
+_STOP_IDS = 16
+"""Room for so many from the start; a request with more makes it wider."""
 
 
 class Emission(NamedTuple):
@@ -26,7 +33,11 @@ class Emission(NamedTuple):
 
 
 class Lines:
-    """Histories, lengths, page tables, limits and pending drafts of up to `count` sequences."""
+    """Histories, lengths, page tables, limits and pending drafts of up to `count` sequences.
+
+    Behind them lies one line more, `spare`, at its limit from the start: it fills launches up to
+    the size they are captured in and writes into a page of its own.
+    """
 
     def __init__(
         self,
@@ -36,21 +47,24 @@ class Lines:
         pages_per_line: int,
         draft_nodes: int,
         vocab_size: int,
+        spare_page: int,
         device: torch.device,
     ) -> None:
         def integers(*shape: int, fill: int = 0) -> Tensor:
             return torch.full(shape, fill, dtype=torch.int64, device=device)
 
+        lines = count + 1
         self.count = count
+        self.spare = count
         self.device = device
-        self.history = integers(count, max_length + 1)
-        self.lengths = integers(count)
-        self.page_table = integers(count, pages_per_line)
-        self.limits = integers(count)
-        self.stop_ids = integers(count, 1, fill=-1)
-        self.draft_tokens = integers(count, draft_nodes, fill=-1)
-        self.draft_parents = integers(count, draft_nodes)
-        self.sampling = SamplingState(count, vocab_size, device)
+        self.history = integers(lines, max_length + 1)
+        self.lengths = integers(lines, fill=1)
+        self.page_table = integers(lines, pages_per_line, fill=spare_page)
+        self.limits = integers(lines, fill=1)
+        self.stop_ids = integers(lines, _STOP_IDS, fill=-1)
+        self.draft_tokens = integers(lines, draft_nodes, fill=-1)
+        self.draft_parents = integers(lines, draft_nodes)
+        self.sampling = SamplingState(lines, vocab_size, device)
 
     def admit(self, sequence: Sequence, limit: int, stop_ids: frozenset[int]) -> None:
         """Begin a sequence on its line: known tokens, most tokens in all, what stops it."""
@@ -61,7 +75,7 @@ class Lines:
         self.draft_tokens[line] = -1
         missing = len(stop_ids) - self.stop_ids.shape[1]
         if missing > 0:
-            self.stop_ids = torch.nn.functional.pad(self.stop_ids, (0, missing), value=-1)
+            self.stop_ids = F.pad(self.stop_ids, (0, missing), value=-1)
         stops = torch.tensor(sorted(stop_ids), dtype=torch.int64, device=self.device)
         self.stop_ids[line] = -1
         self.stop_ids[line, : len(stops)] = stops
@@ -69,9 +83,22 @@ class Lines:
             line, sequence.params, sequence.key, sequence.prompt_ids, sequence.output_ids
         )
 
-    def set_pages(self, line: int, pages: list[int]) -> None:
-        """Write a sequence's page table."""
-        self.page_table[line, : len(pages)] = torch.tensor(pages, device=self.device)
+    def set_pages(self, line: int, pages: list[int], first: int = 0) -> None:
+        """Write a sequence's page table, from its `first` entry on.
+
+        The device need not have caught up with the host.
+        """
+        added = torch.tensor(pages[first:])
+        if self.device.type == "cuda":
+            added = added.pin_memory()
+        self.page_table[line, first : len(pages)] = added.to(self.device, non_blocking=True)
+
+    @property
+    def replaceable(self) -> tuple[int, ...]:
+        """Which tensors are in use of those that a request may make the lines replace."""
+        sampling = self.sampling
+        kept = (self.stop_ids, sampling.prompt_seen, sampling.output_counts, sampling.bias)
+        return tuple(0 if tensor is None else tensor.data_ptr() for tensor in kept)
 
     def slots(self, lines: Tensor, places: Tensor, page_size: int) -> Tensor:
         """Slots of logical positions `places` of `lines`, broadcast against each other."""
@@ -84,9 +111,9 @@ class Lines:
 
     def keep_draft(self, lines: Tensor, tree: DraftTree) -> None:
         """Store new drafts; what `tree` leaves out is cleared."""
-        self.draft_tokens[lines] = -1
-        self.draft_tokens[lines, : tree.nodes] = tree.tokens
-        self.draft_parents[lines, : tree.nodes] = tree.parents
+        left_out = (0, self.draft_tokens.shape[1] - tree.nodes)
+        self.draft_tokens[lines] = F.pad(tree.tokens, left_out, value=-1)
+        self.draft_parents[lines] = F.pad(tree.parents, left_out)
 
     def cut(self, lines: Tensor, tokens: Tensor, counts: Tensor) -> Emission:
         """Cut emitted tokens [S, A] of `counts` [S] behind the first stop and at the limit."""
@@ -104,11 +131,20 @@ class Lines:
         )
 
     def append(self, lines: Tensor, emission: Emission) -> None:
-        """Advance histories, lengths and penalty counts by what was emitted."""
+        """Advance histories, lengths and penalty counts by what was emitted.
+
+        A line that has stopped is at its limit from then on: it emits no more, though the host may
+        launch it again before it knows.
+        """
         at = torch.arange(emission.tokens.shape[1], device=self.device)
-        places = self.lengths[lines, None] + at
-        used = emission.tokens >= 0
-        whole = lines[:, None].expand_as(places)
-        self.history[whole[used], places[used]] = emission.tokens[used]
-        self.lengths[lines] += emission.counts
+        # No token belongs in the last column of a history: there goes what is not emitted.
+        places = (self.lengths[lines, None] + at).where(emission.tokens >= 0, self._end)
+        self.history[lines[:, None], places] = emission.tokens.clamp_min(0)
+        lengths = self.lengths[lines] + emission.counts
+        self.lengths[lines] = lengths
+        self.limits[lines] = torch.where(emission.stopped, lengths, self.limits[lines])
         self.sampling.commit(lines, emission.tokens, emission.counts)
+
+    @property
+    def _end(self) -> int:
+        return self.history.shape[1] - 1

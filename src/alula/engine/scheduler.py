@@ -46,7 +46,8 @@ class Scheduler:
     by arithmetic: the row budget has `round_rows` rows for each line, and a sequence in prefill
     takes part in no round, so the oldest one always finds at least `round_rows` rows.
 
-    One step at a time: `next`, launch, `commit`, then `finish` what has ended.
+    One step at a time: `next`, launch, `commit`, then `finish` what has ended. A step of rounds
+    may be launched once more before it is committed (`repeat`).
     """
 
     def __init__(
@@ -137,19 +138,42 @@ class Scheduler:
         self._flight = Step(tuple(chunks), rounds, tuple(self._running[before:]))
         return self._flight
 
+    def repeat(self, step: Step) -> Step | None:
+        """The same rounds once more, to be launched before `step`, in flight, is committed.
+
+        Each gets pages for a round from wherever the first may end. None where something else
+        should come first: an admission, another's end that is certain, pages that are short.
+        """
+        require(step is self._flight, "the step to be repeated is not the one in flight")
+        waits = bool(self._waiting and self._lines)
+        if step.chunks or waits or not any(self._goes_on(s) for s in step.rounds):
+            return None
+        if any(s.status is Status.FINISHED for s in step.rounds):
+            return None
+        if not all(self._grow(s, s.computed + self._limits.round_rows) for s in step.rounds):
+            return None
+        return Step((), step.rounds, ())
+
+    def _goes_on(self, sequence: Sequence) -> bool:
+        """Whether a sequence can have tokens left to emit after a round."""
+        return len(sequence.token_ids) + 1 < self._limits.length(sequence)
+
     def _grow_rounds(self) -> None:
         """Give rounds their pages, oldest first; the youngest gives way.
 
         It is not admitted again for the same launch: less than it held is left.
         """
         for sequence in tuple(self._running):
-            while sequence.status is Status.DECODING and not self._grow(sequence):
+            while sequence.status is Status.DECODING and not self._grow(
+                sequence, sequence.computed
+            ):
                 self._preempt(self._running[-1])
 
-    def _grow(self, sequence: Sequence) -> bool:
+    def _grow(self, sequence: Sequence, root: int) -> bool:
+        """Give a sequence the pages it needs while position `root` is its root at most."""
         full = len(sequence.token_ids) >= self._limits.length(sequence)
         require(not full, f"sequence {sequence.id} is at its limit and not finished")
-        needed = self._pages.pages_for(self._limits.reach(sequence, sequence.computed))
+        needed = self._pages.pages_for(self._limits.reach(sequence, root))
         more = self._pages.grow(max(0, needed - len(sequence.pages)))
         sequence.pages += more or ()
         return more is not None
@@ -209,21 +233,29 @@ class Scheduler:
             for s in self._running
         )
 
-    def commit(self, step: Step, emitted: abc.Mapping[int, abc.Sequence[int]]) -> None:
+    def commit(
+        self,
+        step: Step,
+        emitted: abc.Mapping[int, abc.Sequence[int]],
+        repeated: Step | None = None,
+    ) -> None:
         """Take in what a launch did: advance, append, let full pages be found.
 
         `emitted` has, by sequence id, the token of each final chunk and the 1 … `round_rows`
-        tokens of each round, already cut at the sequence's limit.
+        tokens of each round, already cut at the sequence's limit. `repeated`: what `repeat` gave
+        and is in flight now.
         """
         require(step is self._flight, "the step committed is not the one in flight")
-        self._flight = None
+        self._flight = repeated
         for part in step.chunks:
             tokens = emitted.get(part.sequence.id, ()) if part.final else ()
             self._commit_chunk(part, tokens)
         for sequence in step.rounds:
             self._commit_round(sequence, emitted.get(sequence.id, ()))
+        held = repeated.rounds if repeated else ()
         for sequence in [s for s in self._running if s.status is Status.FINISHED]:
-            self._vacate(sequence)
+            if sequence not in held:
+                self._vacate(sequence)
 
     def abandon(self) -> None:
         """Give up a launch that failed. What it wrote is not trusted: all running sequences start

@@ -41,6 +41,8 @@ class Settings:
     """Tokens in a page, the grain of prefix reuse; at least 16."""
     prefix_cache: bool = True
     """Reuse the keys of prompts that begin alike."""
+    graphs: bool = True
+    """Capture rounds as CUDA graphs, on a GPU."""
 
     def __post_init__(self) -> None:
         for name, (least, most) in _BOUNDS.items():

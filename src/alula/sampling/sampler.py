@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
@@ -64,9 +65,9 @@ def sample(
     return choose_row_by_row(logits, lines, positions, state)
 
 
-def check(tokens: Tensor) -> None:
-    """Raise ModelError if one of these sampled tokens is NO_CHOICE (this waits for the device)."""
-    if bool((tokens == NO_CHOICE).any()):
+def check(tokens: Collection[int]) -> None:
+    """Raise ModelError if one of these sampled tokens is NO_CHOICE."""
+    if NO_CHOICE in tokens:
         raise ModelError(
             "the model gave logits that no token can be chosen from",
             "a row holds NaN or +inf, or nothing but -inf",

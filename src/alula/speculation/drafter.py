@@ -37,6 +37,10 @@ class DraftContext(NamedTuple):
     """[F] int64."""
     drafting: Tensor
     """[S'] int64, ascending: the sequences that get a draft. The others are only followed."""
+    latest: Tensor
+    """[S'] int64, which of the F features is of the root's predecessor, where there are any."""
+    greedy: bool
+    """All of these sequences are known to be at temperature 0."""
 
 
 class Drafter(ABC):

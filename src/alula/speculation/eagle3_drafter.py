@@ -18,8 +18,8 @@ from alula.ops.rows import Rows
 from alula.sampling.noise import gumbel
 from alula.speculation.drafter import DraftContext, Drafter
 from alula.speculation.eagle3 import Eagle3, Output, Pairs
-from alula.speculation.expansion import Expansion, nodes_to
-from alula.speculation.tree import DraftTree, TreeShape
+from alula.speculation.expansion import Expansion
+from alula.speculation.tree import DraftTree, TreeShape, nodes_to
 
 
 class _Draft(NamedTuple):
@@ -93,13 +93,14 @@ class Eagle3Drafter(Drafter):
         """Store the pairs of all features; run the layer where a draft begins."""
         assert context.features is not None
         sequences, positions = context.feature_sequences, context.feature_positions
-        following = context.history[sequences, positions + 1]
+        behind = (positions + 1).clamp_max(context.history.shape[1] - 1)
+        following = context.history[sequences, behind]
         pairs = self._network.pair(self._network.fuse(context.features), following, positions)
         slots = self._slots(context.page_table[sequences], positions + 1)
         if not drafts or not len(context.drafting):
             self._network.store(pairs, slots, self._pool)
             return None
-        latest = torch.searchsorted(sequences, context.drafting, right=True) - 1
+        latest = context.latest
         own = positions[latest] + 1
         rows = Rows(
             positions=positions[latest],
@@ -121,7 +122,7 @@ class Eagle3Drafter(Drafter):
             page_table=context.page_table[lines],
             keys=context.keys[lines],
             temperatures=context.temperatures[lines],
-            is_greedy=not bool((context.temperatures[lines] > 0).any()),
+            is_greedy=context.greedy,
         )
         expansion = Expansion(len(lines), self.shape.width, lines.device)
         hidden = output.hidden[:, None]

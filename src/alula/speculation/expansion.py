@@ -10,15 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from alula.speculation.tree import DraftTree, TreeShape
-
-
-def nodes_to(shape: TreeShape, depth: int) -> int:
-    """Nodes of a tree of this shape that is cut after `depth` levels."""
-    depth = min(depth, shape.depth)
-    if depth == 0:
-        return 0
-    return min(shape.nodes, shape.width + (depth - 1) * shape.width**2)
+from alula.speculation.tree import DraftTree
 
 
 class Frontier(NamedTuple):
@@ -73,7 +65,7 @@ class Expansion:
         chosen = _best(torch.cat(self._scores, dim=1), nodes).sort(dim=1).values
         parents = torch.cat(self._parents, dim=1).gather(1, chosen)
         tokens = torch.cat(self._tokens, dim=1)
-        number = torch.zeros(len(tokens), 1 + tokens.shape[1], dtype=torch.int64).to(tokens.device)
+        number = tokens.new_zeros(len(tokens), 1 + tokens.shape[1])
         ascending = torch.arange(1, nodes + 1, device=tokens.device).expand_as(chosen)
         number.scatter_(1, chosen + 1, ascending)
         return DraftTree(tokens.gather(1, chosen), number.gather(1, parents))

@@ -34,6 +34,14 @@ class TreeShape:
 NO_DRAFT = TreeShape(depth=0, width=1, nodes=0)
 
 
+def nodes_to(shape: TreeShape, depth: int) -> int:
+    """Nodes of a tree of this shape that is cut after `depth` levels."""
+    depth = min(depth, shape.depth)
+    if depth == 0:
+        return 0
+    return min(shape.nodes, shape.width + (depth - 1) * shape.width**2)
+
+
 class DraftTree(NamedTuple):
     """Drafted continuations of S sequences, up to N nodes each.
 

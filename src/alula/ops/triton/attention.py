@@ -187,6 +187,8 @@ class _RowPlan(Plan):
     """Rows as they are: the kernel reads them itself."""
 
     def __init__(self, rows: Rows, page_size: int, heads: Heads, window: int | None) -> None:
+        # The kernel reads them by number, whatever their strides say.
+        assert all(part.is_contiguous() for part in (rows.sequences, rows.last, rows.base))
         self._rows = rows
         self._page_size = page_size
         self._heads = heads

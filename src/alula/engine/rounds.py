@@ -1,0 +1,152 @@
+"""Rounds of a fixed size: laid out densely, and on a GPU captured once and launched as one graph.
+
+A graph is kept for every number of sequences (rounded up to a power of two), pending and coming
+depth of draft, and kind of sampling that has occurred. All share one memory pool: they never run
+at the same time, and what one leaves is read before the next is launched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from alula.engine.launch import Launch
+from alula.engine.lines import Lines
+from alula.errors import ResourceError
+from alula.ops.sample import Wants
+from alula.speculation.walk import Path
+
+
+class Outcome(NamedTuple):
+    """What a launch leaves on the device."""
+
+    launch: Launch
+    path: Path
+    logits: Tensor
+    """[E', V] of the launch's nodes, as the target gave them."""
+    columns: Tensor
+    """[E, 6 + A] int64: what the host wants to know of each emitting sequence."""
+
+
+class Size(NamedTuple):
+    """What the tensor shapes and the kernels of a round follow from."""
+
+    sequences: int
+    pending: int
+    """Levels of draft that wait for verification, at most."""
+    depth: int
+    """Levels that are drafted for the round after it."""
+    wants: Wants
+
+
+Compute = Callable[[Tensor, Size], Outcome]
+"""A round of the lines [S], on the device."""
+
+
+class Flight(NamedTuple):
+    """A launch whose outcome may not be there yet."""
+
+    outcome: Outcome
+    columns: Tensor
+    """Its columns, on the host once `landed`."""
+    landed: torch.cuda.Event | None
+
+    def read(self) -> list[list[int]]:
+        """The columns; waits for them."""
+        if self.landed is not None:
+            self.landed.synchronize()
+        found: list[list[int]] = self.columns.tolist()
+        return found
+
+
+class Rounds:
+    """Launches rounds as they are, operation by operation."""
+
+    def __init__(self, lines: Lines, compute: Compute) -> None:
+        self._lines = lines
+        self._compute = compute
+
+    def launch(self, lines: Sequence[int], pending: int, depth: int, wants: Wants) -> Flight:
+        """A round of these lines; the spare line fills it up."""
+        size = Size(rounded(len(lines), self._lines.count), pending, depth, wants)
+        filled = [*lines, *[self._lines.spare] * (size.sequences - len(lines))]
+        return self._launch(filled, size)
+
+    def _launch(self, lines: list[int], size: Size) -> Flight:
+        at = torch.tensor(lines, device=self._lines.device)
+        outcome = self._compute(at, size)
+        return Flight(outcome, outcome.columns, None)
+
+
+class CapturedRounds(Rounds):
+    """Launches rounds as CUDA graphs."""
+
+    def __init__(self, lines: Lines, compute: Compute) -> None:
+        super().__init__(lines, compute)
+        self._graphs: dict[tuple[Size, tuple[int, ...]], _Graph] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+
+    @property
+    def count(self) -> int:
+        """Graphs captured so far."""
+        return len(self._graphs)
+
+    def _launch(self, lines: list[int], size: Size) -> Flight:
+        key = (size, self._lines.replaceable)
+        graph = self._graphs.get(key)
+        if graph is None:
+            # One whose tensors have been replaced can never be launched again.
+            self._graphs = {k: g for k, g in self._graphs.items() if k[1] == key[1]}
+            graph = self._graphs[key] = self._capture(size)
+        return graph.launch(lines)
+
+    def _capture(self, size: Size) -> _Graph:
+        try:
+            return _Graph(size, self._lines, self._compute, self._pool)
+        except torch.OutOfMemoryError as error:
+            raise ResourceError(
+                f"no memory to capture a round of {size.sequences} sequences",
+                str(error).splitlines()[0],
+                "lower the number of sequences (--max-sequences) or of cached tokens "
+                "(--cache-tokens), or switch capturing off (--no-graphs)",
+            ) from error
+
+
+class _Graph:
+    """One captured round, its inputs and its outcome at fixed addresses."""
+
+    def __init__(self, size: Size, lines: Lines, compute: Compute, pool: Any) -> None:
+        spare = [lines.spare] * size.sequences
+        self._at = torch.tensor(spare, device=lines.device)
+        self._lines = spare
+        self._staged = torch.tensor(spare).pin_memory()
+        compute(self._at, size)  # compiles what is not compiled yet, and changes no sequence
+        torch.cuda.synchronize(lines.device)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
+            self._outcome = compute(self._at, size)
+        shape = self._outcome.columns.shape
+        # While the host reads one, the next launch writes the other.
+        self._columns = [torch.empty(shape, dtype=torch.int64).pin_memory() for _ in range(2)]
+
+    def launch(self, lines: list[int]) -> Flight:
+        """Replay it; returns at once."""
+        if lines != self._lines:
+            self._staged.copy_(torch.tensor(lines))
+            self._at.copy_(self._staged, non_blocking=True)
+            self._lines = lines
+        self._graph.replay()
+        self._columns.reverse()
+        landed = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        columns = self._columns[0]
+        columns.copy_(self._outcome.columns, non_blocking=True)
+        landed.record()
+        return Flight(self._outcome, columns, landed)
+
+
+def rounded(sequences: int, most: int) -> int:
+    """The next power of two, at most `most`."""
+    return min(1 << (sequences - 1).bit_length(), most)

@@ -1,0 +1,182 @@
+"""Dense rounds, as they are captured on a GPU, emit the tokens of tight ones, free-running too."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from alula.engine.core import Engine, Request
+from alula.engine.launch import build_dense
+from alula.engine.rounds import Rounds, rounded
+from alula.engine.speculator import Speculator
+from alula.errors import ModelError
+from alula.models.load import load
+from alula.sampling.params import SamplingParams
+from exactness import Bench, answers, answers_under_pressure, cases, engine
+
+SHAPES = [
+    "off",
+    "ngram",
+    "eagle chain:3",
+    "eagle tree:3x3:9",
+    "oracle chain:4",
+    "oracle tree:4x3:12",
+]
+
+
+@pytest.fixture(scope="module")
+def bench(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    model = load(str(tiny_model), "cpu", "float32")
+    some = cases(model.decoder.shape.vocab_size, count=8, tokens=24)
+    return Bench(model, some, tmp_path_factory.mktemp("rounds"))
+
+
+def dense(bench: Bench, words: str, **sizes: int) -> Engine:
+    """An engine whose rounds are laid out as if they were captured."""
+    made = engine(bench.model, bench.speculator(words), **sizes)
+    runner = made._runner
+    runner.rounds = Rounds(runner.lines, runner._round)
+    return made
+
+
+@pytest.mark.parametrize("words", SHAPES)
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "batch of 8"])
+def test_dense_rounds_emit_the_same_tokens(bench: Bench, words: str, together: bool) -> None:
+    made = dense(bench, words)
+    assert answers(made, bench.cases, together=together) == bench.plain
+    assert made._runner.launches["captured"] > 5
+
+
+@pytest.mark.parametrize("words", SHAPES)
+def test_dense_rounds_survive_preemption(bench: Bench, words: str) -> None:
+    found, preemptions = answers_under_pressure(
+        dense(bench, words, cache_tokens=352, max_length=160), bench.cases
+    )
+    assert preemptions > 0
+    assert found == bench.plain
+
+
+@pytest.mark.parametrize("words", ["off", "oracle tree:4x3:12"])
+def test_a_round_is_under_way_while_the_one_before_is_read(
+    bench: Bench, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, order = dense(bench, words), []
+    runner = made._runner
+    launch, collect = runner.launch, runner.collect
+    monkeypatch.setattr(runner, "launch", lambda *a: (order.append("launch"), launch(*a))[1])
+    monkeypatch.setattr(runner, "collect", lambda *a: (order.append("collect"), collect(*a))[1])
+    prompt, params = bench.cases[0]
+    made.add(prompt, params)
+    while made.has_work:
+        made.step()
+    assert order.count("launch") == order.count("collect")
+    ahead = "".join(word[0] for word in order)
+    assert "llclclcl" in ahead
+
+
+@pytest.mark.parametrize("words", ["off", "eagle chain:3", "oracle tree:4x3:12"])
+def test_requests_may_come_and_go_during_a_flight(bench: Bench, words: str) -> None:
+    """Whoever stays gets the tokens it gets alone, and every page comes back."""
+    made, dice = dense(bench, words, max_sequences=3), random.Random(5)
+    waiting = list(range(len(bench.cases))) * 2
+    running: list[tuple[Request, int]] = []
+    finished = 0
+    while waiting or running:
+        if waiting and dice.random() < 0.4:
+            number = waiting.pop()
+            running.append((made.add(*bench.cases[number]), number))
+        made.step()
+        made.scheduler.check()
+        for request, number in list(running):
+            if not request.unfinished:
+                assert request.answers[0].sequence.output_ids == bench.plain[number]
+                finished += 1
+            elif dice.random() < 0.01:
+                made.abort(request)
+            else:
+                continue
+            running.remove((request, number))
+    assert len(bench.cases) // 2 < finished < 2 * len(bench.cases)
+    while made.has_work:
+        made.step()
+    made.scheduler.check()
+    assert made.scheduler.running == 0
+
+
+def test_a_stop_token_ends_a_line_on_the_device(bench: Bench) -> None:
+    """The round after it is launched before the host knows, and emits nothing."""
+    prompt, _ = bench.cases[0]
+    stop = bench.plain[0][5]
+    cut = bench.plain[0][: bench.plain[0].index(stop) + 1]
+    made = dense(bench, "off")
+    stopped = SamplingParams(temperature=0.0, max_tokens=24, stop_token_ids=(stop,))
+    request, beside = made.add(prompt, stopped), made.add(*bench.cases[1])
+    while made.has_work:
+        made.step()
+    assert request.answers[0].sequence.output_ids == cut
+    assert request.answers[0].output().finish_reason == "stop"
+    assert beside.answers[0].sequence.output_ids == bench.plain[1]
+
+
+def test_logits_that_allow_no_choice_fail_the_launch_and_not_the_engine(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, decoder = dense(bench, "off"), bench.model.decoder
+    request = made.add(*bench.cases[0])
+    for _ in range(4):
+        made.step()
+    with monkeypatch.context() as patched:
+        logits = decoder.logits
+        patched.setattr(decoder, "logits", lambda hidden: logits(hidden) * float("nan"))
+        with pytest.raises(ModelError):
+            for _ in range(3):
+                made.step()
+    while made.has_work:
+        made.step()
+        made.scheduler.check()
+    assert request.answers[0].sequence.output_ids == bench.plain[0]
+
+
+def test_logprobs_are_those_of_tight_rounds(bench: Bench) -> None:
+    def logprobs(made: Engine) -> list[float]:
+        params = SamplingParams(temperature=0.0, max_tokens=12, logprobs=2, ignore_eos=True)
+        requests = [made.add(prompt, params) for prompt, _ in bench.cases[:3]]
+        while made.has_work:
+            made.step()
+        told = [request.answers[0].output().logprobs or [] for request in requests]
+        return [token.logprob for tokens in told for token in tokens]
+
+    for words in ("off", "oracle tree:4x3:12"):
+        expected = logprobs(engine(bench.model, bench.speculator(words)))
+        assert len(expected) == 36
+        assert logprobs(dense(bench, words)) == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_policy_that_varies_its_depth_is_never_run_ahead_of(bench: Bench) -> None:
+    class Varying(Speculator):
+        steady = False
+
+        def depth(self, step: object) -> int:  # noqa: ARG002
+            self.calls = getattr(self, "calls", 0) + 1
+            return self.calls % 4
+
+    made = engine(bench.model, Varying(bench.speculator("eagle chain:3")._drafter))
+    runner = made._runner
+    runner.rounds = Rounds(runner.lines, runner._round)
+    assert answers(made, bench.cases, together=True) == bench.plain
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_kernels_read_by_number_is_contiguous(bench: Bench, count: int) -> None:
+    """One sequence's numbers, broadcast over its rows, would be a view without strides."""
+    runner = dense(bench, "eagle tree:3x3:9")._runner
+    launch = build_dense(torch.arange(count), runner.lines, 32, runner._shape, 3)
+    rows, parts = launch.rows, (launch.ids, launch.path, launch.last, *launch.nodes)
+    assert all(part.is_contiguous() for part in (*parts, *rows[:6], rows.tail))
+
+
+def test_sizes_are_powers_of_two_up_to_the_most() -> None:
+    assert [rounded(n, 12) for n in (1, 2, 3, 4, 5, 8, 9, 12)] == [1, 2, 4, 4, 8, 8, 12, 12]
