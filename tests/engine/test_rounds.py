@@ -174,7 +174,7 @@ def test_what_kernels_read_by_number_is_contiguous(bench: Bench, count: int) -> 
     """One sequence's numbers, broadcast over its rows, would be a view without strides."""
     runner = dense(bench, "eagle tree:3x3:9")._runner
     launch = build_dense(torch.arange(count), runner.lines, 32, runner._shape, 3)
-    rows, parts = launch.rows, (launch.ids, launch.path, launch.last, *launch.nodes)
+    rows, parts = launch.rows, (launch.ids, launch.last, *launch.nodes)
     assert all(part.is_contiguous() for part in (*parts, *rows[:6], rows.tail))
 
 
