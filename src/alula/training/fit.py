@@ -29,6 +29,7 @@ from alula.training.drafting import (
 )
 from alula.training.held_out import Judge
 from alula.training.network import DraftNetwork, StepLoss, Teacher, weighted
+from alula.training.optimiser import Optimiser
 from alula.training.state import load_state, save_state
 from alula.training.stop import heard
 from alula.training.target import DenseTarget, sent
@@ -55,6 +56,8 @@ class Fit:
     warm_up: float = 0.02
     """Share of all batches over which the rate rises."""
     clip: float = 0.5
+    muon: bool = False
+    """Matrices are moved by Muon, all else by AdamW; False: all by AdamW."""
     seed: int = 0
     max_positions: int = 1024
     checkpoint_seconds: float = 180.0
@@ -106,13 +109,7 @@ class Trainer:
         self.draft_ids = ids.to(self._device)
         self.taps = network.config.taps(decoder.shape.layers)
         self.plan = self._plan()
-        self.optimiser = torch.optim.AdamW(
-            self.network.parameters(),
-            lr=settings.rate,
-            betas=(0.9, 0.95),
-            weight_decay=0.0,
-            fused=self._device.type == "cuda",
-        )
+        self.optimiser = Optimiser(self.network, settings.rate, muon=settings.muon)
         self.step = 0
 
     def _plan(self) -> list[list[int]]:
@@ -160,12 +157,10 @@ class Trainer:
             steps = self.settings.steps
             losses = self.network.losses(features, tokens, self._embed, teacher, steps)
             loss = weighted(losses)
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimiser.zero_grad()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.clip)
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.rate(self.step)
-        self.optimiser.step()
+        self.optimiser.step(self.rate(self.step))
         self.step += 1
         return [part._replace(loss=part.loss.detach()) for part in losses]
 
@@ -177,7 +172,7 @@ class Trainer:
             steps = self.settings.steps
             losses = self.network.losses(features, tokens, self._embed, teacher, steps)
         torch.autograd.backward(weighted(losses))
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimiser.zero_grad()
         return time.perf_counter() - started
 
     def rate(self, step: int) -> float:

@@ -44,6 +44,7 @@ class Recipe:
     epochs: int = 3
     batch_tokens: int = 16384
     rate: float = 1e-3
+    muon: bool = False
     max_length: int = 1024
     seed: int = 0
     together: int = 8192
@@ -72,6 +73,7 @@ class Recipe:
             batch_tokens=self.batch_tokens,
             rate=self.rate,
             last_rate=self.rate / 10,
+            muon=self.muon,
             seed=self.seed,
             max_positions=self.max_length,
         )

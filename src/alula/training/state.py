@@ -10,27 +10,29 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from alula.errors import ModelError
 from alula.models.home import whole_file
+from alula.training.optimiser import Optimiser
+
+_KINDS = ("step", "exp_avg", "exp_avg_sq", "momentum_buffer")
 
 
-def save_state(path: Path, network: nn.Module, optimiser: Optimizer, facts: dict[str, Any]) -> None:
+def save_state(path: Path, network: nn.Module, optimiser: Optimiser, facts: dict[str, Any]) -> None:
     """Write weights, optimiser state and `facts` whole or not at all.
 
     Raises MachineError where the disk is full; the file before stays.
     """
     tensors = {f"weights.{name}": tensor for name, tensor in network.state_dict().items()}
     for name, parameter in network.named_parameters():
-        tensors |= {f"{k}.{name}": v for k, v in optimiser.state[parameter].items()}
+        tensors |= {f"{k}.{name}": v for k, v in optimiser.state(parameter).items()}
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     content = save(plain, {"facts": json.dumps(facts)})
     with whole_file(path, len(content), "keep a checkpoint") as file:
         file.write(content)
 
 
-def load_state(path: Path, network: nn.Module, optimiser: Optimizer) -> dict[str, Any]:
+def load_state(path: Path, network: nn.Module, optimiser: Optimiser) -> dict[str, Any]:
     """Put back what `save_state` wrote; returns the facts. ModelError for a damaged file."""
     try:
         with safe_open(path, "pt") as file:
@@ -38,10 +40,11 @@ def load_state(path: Path, network: nn.Module, optimiser: Optimizer) -> dict[str
             facts: dict[str, Any] = json.loads(file.metadata()["facts"])
         network.load_state_dict(_below(tensors, "weights"))
         for name, parameter in network.named_parameters():
-            optimiser.state[parameter] = {
-                kind: _placed(tensors[f"{kind}.{name}"], parameter, kind)
-                for kind in ("step", "exp_avg", "exp_avg_sq")
-            }
+            optimiser.state(parameter).update(
+                (kind, _placed(tensors[f"{kind}.{name}"], parameter, kind))
+                for kind in _KINDS
+                if f"{kind}.{name}" in tensors
+            )
     except (OSError, SafetensorError, KeyError, TypeError, RuntimeError) as error:
         raise ModelError(
             f"the checkpoint {path} cannot be read",
