@@ -1,0 +1,1 @@
+"""An environment's upgrade: planned, built beside the working one, verified, rolled back."""

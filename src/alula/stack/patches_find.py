@@ -1,0 +1,266 @@
+"""What somebody has changed in an environment by hand, found without running anything of it."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from shutil import copy2, copytree
+
+from alula.errors import UsageError
+from alula.machine.environment import Distribution, Environment, canonical, read_text
+from alula.machine.source import is_file
+from alula.models.progress import Progress, Task, silent
+from alula.stack.patches_checkouts import places, read_checkout
+from alula.stack.patches_records import Change, Kind, Snapshot, Source, write_snapshot
+from alula.stack.recorded import Differing, differing, size_of, unowned
+
+_MACHINE_CODE = (".so", ".pyd", ".dylib", ".a")
+_LOCAL = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
+"""What an installer adds; RECORD is written again by the next one."""
+_OF_INDEXES = ("manylinux", "musllinux", "any")
+"""Platform tags that a public index takes; a plain linux_x86_64 is what a build here leaves."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """What no search finds, so that a person names it."""
+
+    checkouts: Mapping[str, Path] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    scripts: Sequence[Path] = ()
+    built: Sequence[str] = ()
+    """Packages known to be on no index."""
+
+
+def find(
+    environment: Environment, folder: Path, named: Named | None = None, watch: Progress = silent
+) -> Snapshot:
+    """Every local change of an environment, each saved in `folder`, which holds the snapshot.
+
+    Nothing of the environment or of a checkout is written to. Raises UsageError for a script or a
+    checkout that is not there, and where `folder` lies in what is looked at.
+    """
+    named = named or Named()
+    _check(environment, folder, named)
+    notes: list[str] = []
+    folder.mkdir(parents=True, exist_ok=True)
+    sources, changes = _checkouts(environment, folder, named, notes, watch)
+    with watch("comparing files with their RECORD", size_of(environment)) as task:
+        changed = differing(environment, task.advance)
+    changes += [_edit(each, folder) for each in changed]
+    changes += _strays(environment, folder, sources)
+    changes += _built(environment, folder, named, watch)
+    changes += [_variable(name) for name in named.variables]
+    changes += [_script(path, folder) for path in named.scripts]
+    snapshot = Snapshot(
+        environment=str(environment.prefix),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        python=environment.python,
+        changes=tuple(changes),
+        sources=tuple(sources),
+        variables=dict(named.variables),
+        notes=tuple(notes),
+    )
+    write_snapshot(folder, snapshot)
+    return snapshot
+
+
+def _check(environment: Environment, folder: Path, named: Named) -> None:
+    inside = [environment.prefix, *named.checkouts.values()]
+    if any(folder.resolve().is_relative_to(each.resolve()) for each in inside):
+        raise UsageError(
+            f"a snapshot cannot lie in {folder}",
+            "it would change what it is a snapshot of",
+            "name a folder outside of the environment and of its checkouts",
+        )
+    for path in named.scripts:
+        if not is_file(path):
+            raise UsageError(
+                f"there is no script {path}", "it is not a file", "name the script that you start"
+            )
+    for name, path in named.checkouts.items():
+        if not path.is_dir():
+            raise UsageError(
+                f"there is no checkout of {name} at {path}",
+                "it is not a folder",
+                "name the folder that git works in",
+            )
+
+
+def _checkouts(
+    environment: Environment, folder: Path, named: Named, notes: list[str], watch: Progress
+) -> tuple[list[Source], list[Change]]:
+    found = places(environment, named.checkouts)
+    sources, changes = list[Source](), list[Change]()
+    with watch("reading checkouts", len(found)) as task:
+        for place in found:
+            source, own = read_checkout(place, folder, notes)
+            sources.append(source)
+            changes += own
+            task.advance(1)
+    return sources, changes
+
+
+def _edit(each: Differing, folder: Path) -> Change:
+    owner = each.distribution
+    key = canonical(owner.name)
+    found = "it is gone" if not each.found else "its hash differs from RECORD"
+    change = Change(
+        id=f"{key}:{each.file}",
+        kind=Kind.EDIT,
+        what=f"{each.file} {'removed' if not each.found else 'edited'}",
+        package=key,
+        files=(each.file,),
+        where=str(each.path),
+        evidence=f"{found} in {owner.info.name}",
+        recorded=each.recorded,
+        version=owner.version,
+        compiled=_compiled([each.file]),
+    )
+    return _saved(change, each.path, folder) if each.found else change
+
+
+def _strays(environment: Environment, folder: Path, sources: Sequence[Source]) -> Iterator[Change]:
+    mine = {f"alula_{source.package}" for source in sources}
+    for site, file in unowned(environment):
+        path = site / file
+        if path.suffix == ".pth" and path.stem in mine:
+            continue  # alula's own, to a checkout whose changes are told
+        inside = [p.relative_to(site).as_posix() for p in sorted(path.rglob("*")) if p.is_file()]
+        files = inside if file.endswith("/") else [file]
+        change = Change(
+            id=f"site:{file}",
+            kind=Kind.STRAY,
+            what=f"{file} ({len(files)} files)" if file.endswith("/") else file,
+            files=tuple(files),
+            where=str(path),
+            evidence="no RECORD lists it",
+            compiled=_compiled(files),
+        )
+        yield _saved(change, path, folder)
+
+
+def _built(
+    environment: Environment, folder: Path, named: Named, watch: Progress
+) -> Iterator[Change]:
+    wanted = {canonical(name) for name in named.built}
+    if missing := wanted - set(environment.distributions):
+        raise UsageError(
+            f"{sorted(missing)[0]} is not installed in {environment.prefix}",
+            "it was named as a package of no index",
+            "name a package of that environment",
+        )
+    for key, owner in environment.distributions.items():
+        why = "it was named" if key in wanted else _built_here(owner)
+        if why and not owner.is_editable:
+            with watch(f"saving {key}", len(owner.files)) as task:
+                saved = _as_wheel(owner, folder, task)
+            yield Change(
+                id=f"wheel:{key}",
+                kind=Kind.BUILT,
+                what=f"{key} {owner.version}",
+                package=key,
+                files=owner.files,
+                where=str(owner.info),
+                evidence=why,
+                version=owner.version,
+                compiled=_compiled(owner.files),
+                saved=saved,
+            )
+
+
+def _built_here(owner: Distribution) -> str:
+    """Why a package counts as built here, "" where nothing says so."""
+    try:
+        origin = json.loads(read_text(owner.info / "direct_url.json") or "{}")
+        url = _without_user(str(origin.get("url", "")))
+        vcs = origin.get("vcs_info")
+    except (ValueError, AttributeError, RecursionError):
+        return "its direct_url.json cannot be read"
+    if isinstance(vcs, dict):
+        return f"built from {url} at {str(vcs.get('commit_id', ''))[:12]}"
+    if url.startswith("file:"):
+        return f"installed from {url.removeprefix('file://')}"
+    lines = read_text(owner.info / "WHEEL").splitlines()
+    tags = [line.partition(":")[2].strip() for line in lines if line.startswith("Tag:")]
+    public = any(name in tag.rpartition("-")[2] for tag in tags for name in _OF_INDEXES)
+    if tags and not public and not url:
+        return f"its wheel is tagged {tags[0]}, as a build on a machine is"
+    return ""
+
+
+def _without_user(url: str) -> str:
+    """A URL without a name or a key in it."""
+    scheme, mark, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
+
+
+def _as_wheel(owner: Distribution, folder: Path, task: Task) -> str:
+    """A package's files as the wheel that they came in; its path within the snapshot.
+
+    Files that lie outside of site-packages, as scripts do, are made again at installation.
+    """
+    target = folder / "wheels" / wheel_name(owner)
+    target.parent.mkdir(exist_ok=True)
+    rows = []
+    with zipfile.ZipFile(target, "w", strict_timestamps=False) as archive:
+        for file, recorded in owner.record.items():
+            path = owner.site / file
+            if not file.startswith(("..", "/")) and path.is_file() and path.name not in _LOCAL:
+                archive.write(path, file)
+                rows.append((file, recorded, str(path.stat().st_size)))
+            task.advance(1)
+        record = f"{owner.info.name}/RECORD"
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([*rows, (record, "", "")])
+        archive.writestr(record, text.getvalue())
+    return target.relative_to(folder).as_posix()
+
+
+def wheel_name(owner: Distribution) -> str:
+    """The name of a package's wheel, by the tags in its WHEEL file."""
+    lines = read_text(owner.info / "WHEEL").splitlines()
+    tags = [line.partition(":")[2].strip() for line in lines if line.startswith("Tag:")]
+    parts = [sorted({tag.split("-")[n] for tag in tags if tag.count("-") == 2}) for n in range(3)]
+    tag = "-".join(".".join(part) for part in parts) if all(parts) else "py3-none-any"
+    return f"{canonical(owner.name).replace('-', '_')}-{owner.version}-{tag}.whl"
+
+
+def _variable(name: str) -> Change:
+    return Change(id=f"env:{name}", kind=Kind.VARIABLE, what=name, evidence="it was named")
+
+
+def _script(path: Path, folder: Path) -> Change:
+    change = Change(
+        id=f"script:{path.name}",
+        kind=Kind.SCRIPT,
+        what=path.name,
+        files=(path.name,),
+        where=str(path.resolve()),
+        evidence="it was named",
+    )
+    return _saved(change, path, folder)
+
+
+def _saved(change: Change, path: Path, folder: Path) -> Change:
+    """The same change, with a copy of its file or folder in the snapshot."""
+    name = hashlib.sha256(change.id.encode()).hexdigest()[:16]
+    target = folder / "files" / name / path.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        copytree(path, target, symlinks=True, dirs_exist_ok=True)
+    else:
+        copy2(path, target, follow_symlinks=path.is_file())
+    return replace(change, saved=target.relative_to(folder).as_posix())
+
+
+def _compiled(files: Sequence[str]) -> tuple[str, ...]:
+    return tuple(file for file in files if file.endswith(_MACHINE_CODE) or ".so." in file)

@@ -1,0 +1,287 @@
+"""What becomes of each local change on a target, found without writing to anything."""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from alula.machine.environment import Distribution, Environment, canonical
+from alula.models.progress import Progress, silent
+from alula.stack.patches_decide import judge_built, judge_script, judge_stray, judge_variable
+from alula.stack.patches_git import (
+    Checkout,
+    Git,
+    checkout_at,
+    copy_trees,
+    merge_file,
+    reader,
+    repository_at,
+)
+from alula.stack.patches_records import (
+    SERIES,
+    Change,
+    Judged,
+    Kind,
+    Snapshot,
+    Source,
+    Standing,
+    repository_of,
+)
+from alula.stack.recorded import hash_of
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a system is upgraded to: an environment that is there, or only its versions."""
+
+    environment: Environment | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """By canonical name; they come before those of the environment."""
+    repositories: Mapping[str, Path] = field(default_factory=dict)
+    """Where a package's releases are tagged, where its checkout does not know them yet."""
+    wheels: Sequence[Path] = ()
+    """Folders with the wheels that the old environment was installed from."""
+    offered: Mapping[str, bool] = field(default_factory=dict)
+    """Whether an index has a package, as far as that was asked."""
+    dropped: frozenset[str] = frozenset()
+    """Changes that a person has decided to leave behind, by id."""
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is said of it."""
+        return self.environment is not None or bool(self.versions)
+
+    def version(self, package: str) -> str:
+        """A package's version there, "" where it has none or that is not known."""
+        there = self.find(package)
+        return self.versions.get(package, there.version if there else "")
+
+    def find(self, package: str) -> Distribution | None:
+        """A package as it is installed there."""
+        return self.environment.find(package) if self.environment else None
+
+
+def preview(
+    snapshot: Snapshot, folder: Path, target: Target, watch: Progress = silent
+) -> tuple[Judged, ...]:
+    """Class every change of the snapshot in `folder`; none is left out."""
+    judged: dict[str, Judged] = {}
+    with watch("trying changes on the target", len(snapshot.changes)) as task:
+        for source in snapshot.sources:
+            own = [c for c in snapshot.changes if c.kind in SERIES and c.package == source.package]
+            with tempfile.TemporaryDirectory() as scratch:
+                series = Series(source, folder, target, Path(scratch))
+                judged |= {each.change.id: each for each in series.judge(own)}
+            task.advance(len(own))
+        for change in snapshot.changes:
+            if change.kind not in SERIES:
+                judged[change.id] = _judge(change, snapshot, folder, target)
+                task.advance(1)
+    decided = (_decided(judged[change.id], target) for change in snapshot.changes)
+    return tuple(decided)
+
+
+def _decided(judged: Judged, target: Target) -> Judged:
+    if judged.change.id not in target.dropped:
+        return judged
+    return Judged(judged.change, Standing.DROP, f"as you decided; otherwise: {judged.standing}")
+
+
+def _judge(change: Change, snapshot: Snapshot, folder: Path, target: Target) -> Judged:
+    old = Path(snapshot.environment)
+    there = target.environment
+    match change.kind:
+        case Kind.EDIT:
+            return judge_edit(change, folder, target)
+        case Kind.STRAY:
+            return judge_stray(change, folder, old, there)
+        case Kind.BUILT:
+            offered = target.offered.get(change.package)
+            return judge_built(change, there, target.version(change.package), offered)
+        case Kind.VARIABLE:
+            return judge_variable(change, snapshot.variables.get(change.what, ""), old)
+        case _:
+            return judge_script(change, folder, old)
+
+
+class Series:
+    """The changes of one checkout, tried one after the other on the release that is the target."""
+
+    def __init__(self, source: Source, folder: Path, target: Target, scratch: Path) -> None:
+        """`scratch` is a folder for the repositories that this works in."""
+        self.source, self.target = source, target
+        saved = repository_of(folder.resolve(), source.package)
+        lender = Checkout(saved, Git(saved), saved / "objects")
+        upstream = target.repositories.get(source.package)
+        known = [repository_at(upstream) if upstream else None, checkout_at(Path(source.top))]
+        self._repositories = [each for each in known if each is not None]
+        self.history = reader(scratch / "history", [lender, *self._repositories])
+        self.git = reader(scratch / "git", [lender])
+        self.commit, self.name = self._target_commit()
+        if self.commit:
+            copy_trees(self.history, self.git, [self.commit])
+        self.start = self.tip = self.git.tree_of(self.commit) if self.commit else ""
+        self.steps: dict[str, str] = {}
+        """The tree after each change that merged, by its id."""
+
+    def _target_commit(self) -> tuple[str, str]:
+        version = self.target.version(self.source.package)
+        names = (f"v{version}", version, f"{self.source.package}-v{version}")
+        for repository in self._repositories if version else ():
+            found = repository.git.commit_of(*(f"refs/tags/{name}" for name in names))
+            if found:
+                return found, f"{self.source.package} {version}"
+        return "", ""
+
+    def judge(self, changes: Sequence[Change]) -> Iterator[Judged]:
+        """What becomes of each; those that merge cleanly are part of what the next meets."""
+        upstream = self._upstream() if self.commit and changes else frozenset()
+        refused: dict[str, Change] = {}
+        for change in changes:
+            if not self.commit:
+                yield Judged(change, *self._without_target())
+            elif change.id in self.target.dropped:
+                refused |= dict.fromkeys(change.files, change)
+                yield Judged(change, Standing.DROP, "as you decided")
+            elif change.commit in upstream:
+                yield Judged(change, Standing.UPSTREAM, f"{self.name} has the same commit")
+            else:
+                judged = self._try(change, refused)
+                if judged.standing in (Standing.CONFLICT, Standing.OBSOLETE):
+                    refused |= dict.fromkeys(change.files, change)
+                yield judged
+
+    def _without_target(self) -> tuple[Standing, str]:
+        package, version = self.source.package, self.target.version(self.source.package)
+        if not self.target.known:
+            return Standing.NOT_PREVIEWED, "no target was named"
+        if not version and not self.source.version:
+            return Standing.KEEP, f"it is no package: imported from {self.source.top} as before"
+        if not version:
+            return Standing.OBSOLETE, f"the target has no {package}"
+        return (
+            Standing.NOT_PREVIEWED,
+            f"no repository at hand has the tag of {package} {version}: git fetch --tags in "
+            f"{self.source.top}, or name one with --upstream {package}=PATH",
+        )
+
+    def _upstream(self) -> frozenset[str]:
+        """Commits of which the target has one that changes the same."""
+        source = self.source
+        if not all(map(self.history.commit_of, (source.head, source.base_commit))):
+            return frozenset()  # the checkout is gone; what merges to nothing is found all the same
+        listed = self.history.ask("cherry", self.commit, source.head, source.base_commit)
+        walk = ("rev-list", "--first-parent", source.head)
+        own = self.history.ask(*walk, f"^{source.base_commit}").split()
+        contained = set(own) - set(self.history.ask(*walk, f"^{self.commit}").split())
+        same = {line[2:] for line in listed.splitlines() if line.startswith("- ")}
+        return frozenset(same | contained)
+
+    def _try(self, change: Change, refused: Mapping[str, Change]) -> Judged:
+        merged = self.git.merge(change.before, self.tip, change.after)
+        if merged.conflicts:
+            return self._conflict(change, merged.conflicts, refused)
+        if merged.tree == self.tip:
+            return Judged(change, Standing.UPSTREAM, f"{self.name} has it already")
+        self.tip = self.steps[change.id] = merged.tree
+        there = self.target.find(change.package)
+        machine_code = [file for file in there.files if ".so" in file] if there else []
+        if machine_code:
+            return Judged(
+                change,
+                Standing.REBUILD,
+                f"it merges, but {self.name} comes with {len(machine_code)} compiled libraries "
+                f"({machine_code[0]}): build the merged checkout for the new environment",
+            )
+        return Judged(change, Standing.APPLIED, f"it merges into {self.name}")
+
+    def _conflict(
+        self, change: Change, paths: tuple[str, ...], refused: Mapping[str, Change]
+    ) -> Judged:
+        if behind := next((refused[path] for path in paths if path in refused), None):
+            reason = f"it builds on {behind.id}, which is not in the target"
+            return Judged(change, Standing.CONFLICT, reason, paths)
+        how = self.git.changed(change.before, change.after)
+        edited = [path for path, letter in how.items() if letter != "A"]
+        gone = [path for path in edited if not self.git.holds(self.start, path)]
+        if edited and gone == edited and len(edited) == len(how):
+            files = ", ".join(gone[:3])
+            return Judged(change, Standing.OBSOLETE, f"{self.name} no longer has {files}")
+        return Judged(change, Standing.CONFLICT, f"{self.name} changed the same lines", paths)
+
+
+def judge_edit(change: Change, folder: Path, target: Target) -> Judged:
+    """What becomes of a file that was edited where it was installed."""
+    if not target.known:
+        return Judged(change, Standing.ONLY_THERE, "no target was named")
+    owner, version = target.find(change.package), target.version(change.package)
+    if not version:
+        return Judged(change, Standing.OBSOLETE, f"the target has no {change.package}")
+    name, (file,) = f"{change.package} {version}", change.files
+    if owner is None:
+        reason = f"{name} is not installed anywhere yet, so there is nothing to merge with"
+        return Judged(change, Standing.ONLY_THERE, reason)
+    path = owner.site / file
+    if not path.is_file():
+        gone = Standing.UPSTREAM if not change.saved else Standing.OBSOLETE
+        return Judged(change, gone, f"{name} has no {file}")
+    if not change.saved:
+        return Judged(change, Standing.CONFLICT, f"{name} has the file that was removed", (file,))
+    return _merge_edit(change, folder, target, path, name)
+
+
+def _merge_edit(change: Change, folder: Path, target: Target, path: Path, name: str) -> Judged:
+    (file,) = change.files
+    edited = folder / change.saved
+    there = hash_of(path)
+    if there == hash_of(edited):
+        return Judged(change, Standing.UPSTREAM, f"{name} has the same file")
+    if change.compiled:
+        return Judged(change, Standing.REBUILD, f"it is machine code that {name} has another of")
+    if there == change.recorded:
+        return Judged(change, Standing.APPLIED, f"{name} has the file that was edited, unchanged")
+    with tempfile.TemporaryDirectory() as scratch:
+        merged, reason = merged_edit(change, folder, target, path, Path(scratch))
+    if merged == path.read_bytes():
+        return Judged(change, Standing.UPSTREAM, f"{name} has the edit already")
+    if merged is not None:
+        return Judged(change, Standing.APPLIED, f"it merges into {name}")
+    if reason:
+        return Judged(change, Standing.ONLY_THERE, reason)
+    return Judged(change, Standing.CONFLICT, f"{name} changed the same lines", (file,))
+
+
+def merged_edit(
+    change: Change, folder: Path, target: Target, path: Path, scratch: Path
+) -> tuple[bytes | None, str]:
+    """The merged file, or None and why the original is not at hand ("" for a conflict)."""
+    edited = folder / change.saved
+    if hash_of(path) == change.recorded:
+        return edited.read_bytes(), ""
+    original = scratch / "original"
+    content = _original(change, target.wheels)
+    if content is None:
+        wheel = f"{change.package}-{change.version}"
+        return (
+            None,
+            f"{path.name} was changed upstream too, and the wheel of {wheel}, which has "
+            "the original, is in no folder named by --wheels",
+        )
+    original.write_bytes(content)
+    return merge_file(path, original, edited), ""
+
+
+def _original(change: Change, folders: Sequence[Path]) -> bytes | None:
+    """The file as its wheel has it, None where no such wheel is at hand."""
+    for folder in folders:
+        for wheel in sorted(folder.glob("**/*.whl")):
+            name, version = [*wheel.name.split("-"), ""][:2]
+            if canonical(name) != change.package or version != change.version:
+                continue
+            with suppress(KeyError, zipfile.BadZipFile, OSError), zipfile.ZipFile(wheel) as archive:
+                return archive.read(change.files[0])
+    return None
