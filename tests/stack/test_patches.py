@@ -410,9 +410,14 @@ def test_a_merge_counts_as_what_it_brought(tmp_path: Path) -> None:
     git(checkout, "merge", "-q", "-m", "catch up", "v2.0")
     install(tmp_path / "env", "engine", "1.0", {}, origin=editable(checkout / "python"))
     snapshot = find(environment_at(tmp_path / "env"), tmp_path / "saved")
-    assert [change.evidence for change in snapshot.changes] == ["beyond v2.0"]
-    (judged,) = preview(snapshot, tmp_path / "saved", Target(versions={"engine": "2.0"}))
-    assert judged.standing is Standing.APPLIED
+    judged = preview(snapshot, tmp_path / "saved", Target(versions={"engine": "2.0"}))
+    assert [(each.change.what, each.standing) for each in judged] == [
+        ("mine", Standing.APPLIED),
+        ("catch up", Standing.UPSTREAM),
+    ]
+    git(tmp_path / "saved/checkouts/engine.git", "fsck", "--strict")
+    for change in snapshot.changes:
+        git(tmp_path / "saved/checkouts/engine.git", "cat-file", "-e", change.before)
 
 
 def test_a_changed_binary_is_built_again(tmp_path: Path) -> None:

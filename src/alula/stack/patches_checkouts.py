@@ -131,12 +131,13 @@ def _base(checkout: Checkout, head: str) -> tuple[str, str]:
 
 
 def _changes(source: Source, git: Git, history: Git, checkout: Checkout) -> Iterator[Change]:
-    before = source.base_tree
+    """A merge counts as what it brought, so that all changes add up to what is there."""
     beyond = f"{source.base_commit}..{source.head}"
     commits = history("rev-list", "--first-parent", "--reverse", beyond).splitlines()
-    copy_trees(history, git, [source.base_commit, *commits])
+    parents = {each: history.commit_of(f"{each}^1", source.base_commit) for each in commits}
+    copy_trees(history, git, [source.base_commit, source.head, *commits, *parents.values()])
     for commit in commits:
-        after = history.tree_of(commit)
+        before, after = history.tree_of(parents[commit]), history.tree_of(commit)
         if after != before:
             change = _change(source, git, Kind.COMMIT, history.told(commit, "%s"), before, after)
             yield replace(
@@ -146,10 +147,10 @@ def _changes(source: Source, git: Git, history: Git, checkout: Checkout) -> Iter
                 author=history.author_of(commit),
                 message=history.told(commit, "%B"),
             )
-        before = after
-    tracked, everything = _work_tree(git, checkout, before)
-    if tracked != before:
-        yield _change(source, git, Kind.UNCOMMITTED, "edits of tracked files", before, tracked)
+    committed = history.tree_of(source.head)
+    tracked, everything = _work_tree(git, checkout, committed)
+    if tracked != committed:
+        yield _change(source, git, Kind.UNCOMMITTED, "edits of tracked files", committed, tracked)
     if everything != tracked:
         yield _change(source, git, Kind.UNTRACKED, "files git does not track", tracked, everything)
 
@@ -195,6 +196,8 @@ def _keep(git: Git, source: Source, changes: list[Change]) -> None:
     """Hold the trees by commits of our own, with their authors, and let go of the lender."""
     tip = git.commit(source.base_tree, message=f"{source.package} {source.base}")
     for change in changes:
+        if git.tree_of(tip) != change.before:  # its commit has another parent
+            tip = git.commit(change.before, tip, message=f"before {change.id}")
         tip = git.commit(change.after, tip, message=change.message, author=change.author)
     git("update-ref", "refs/heads/local-changes", tip)
     git("symbolic-ref", "HEAD", "refs/heads/local-changes")
