@@ -179,6 +179,7 @@ class _Writer:
         list(series.judge(changes))
         git = series.git
         tip = git.commit(series.start, message=series.name)
+        git("update-ref", f"refs/tags/{series.tag}", tip)  # the next upgrade counts from here
         for change in changes:
             step = series.steps[change.id]
             tip = git.commit(step, tip, message=change.message, author=change.author)

@@ -121,21 +121,21 @@ class Series:
         self._repositories = [each for each in known if each is not None]
         self.history = reader(scratch / "history", [lender, *self._repositories])
         self.git = reader(scratch / "git", [lender])
-        self.commit, self.name = self._target_commit()
+        self.commit, self.name, self.tag = self._target_commit()
         if self.commit:
             copy_trees(self.history, self.git, [self.commit])
         self.start = self.tip = self.git.tree_of(self.commit) if self.commit else ""
         self.steps: dict[str, str] = {}
         """The tree after each change that merged, by its id."""
 
-    def _target_commit(self) -> tuple[str, str]:
+    def _target_commit(self) -> tuple[str, str, str]:
         version = self.target.version(self.source.package)
         names = (f"v{version}", version, f"{self.source.package}-v{version}")
         for repository in self._repositories if version else ():
-            found = repository.git.commit_of(*(f"refs/tags/{name}" for name in names))
-            if found:
-                return found, f"{self.source.package} {version}"
-        return "", ""
+            for name in names:
+                if found := repository.git.commit_of(f"refs/tags/{name}"):
+                    return found, f"{self.source.package} {version}", name
+        return "", "", ""
 
     def judge(self, changes: Sequence[Change]) -> Iterator[Judged]:
         """What becomes of each; those that merge cleanly are part of what the next meets."""
