@@ -20,7 +20,6 @@ from alula.errors import AlulaError, UsageError
 from alula.machine.environment import Environment, environment_at, own_environment
 from alula.machine.facts import Machine
 from alula.machine.observe import observe
-from alula.machine.probe_child import Outcome
 from alula.machine.probing import check_idle, python_of
 from alula.machine.software import Software, read_software
 from alula.machine.source import is_file
@@ -74,7 +73,7 @@ def probe(
             "name a script, or leave --workload out for alula's small decoder",
         )
     environment = environment_at(asked.environment) if asked.environment else own_environment()
-    python = python_of(asked.environment or environment.prefix)
+    python = python_of(asked.environment) if asked.environment else Path(sys.executable)
     baseline = environment_at(asked.baseline) if asked.baseline else None
     machine = observe()
     check_idle(machine, asked.force)
@@ -121,7 +120,7 @@ class _Probing:
             yield from check_files(self.environment, task.advance)
         self.announce("static")
         self.software = read_software(self.environment, self.environ)
-        yield from check_static(self.machine, self.software)
+        yield from check_static(self.machine, self.environment, self.software)
         self.announce("import")
         imported = list(self.children.imports())
         yield from imported
@@ -146,9 +145,9 @@ class _Probing:
             yield Check(Stage.GREEDY, "the baseline's tokens", Result.NOT_RUN, _NO_BASELINE)
             yield Check(Stage.THROUGHPUT, "tokens a second", Result.NOT_RUN, _NO_BASELINE)
             return
-        yield from self._against(self.asked.baseline, first)
+        yield from self._against(self.asked.baseline)
 
-    def _against(self, prefix: Path, first: Outcome) -> Iterator[Check]:
+    def _against(self, prefix: Path) -> Iterator[Check]:
         """Runs of both environments in turns, so that a machine that slows down slows both."""
         python = self.children.python
         old = Children(Python(python_of(prefix), python.gpus, python.environ, python.workload))
@@ -156,7 +155,7 @@ class _Probing:
         for number in range(ROUNDS):
             self.announce(f"throughput, {number + 1} of {ROUNDS}")
             theirs.append(read_run(old.workload().measured))
-            if number:
+            if number < ROUNDS - 1:
                 ours.append(read_run(self.children.workload().measured))
         expected, found = theirs[0], self.plain
         if expected is None or found is None:

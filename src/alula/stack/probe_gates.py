@@ -69,18 +69,15 @@ class Retester:
     def _by_feature(self, gate: Gate, now: Gate | None) -> tuple[Reopened, str]:
         feature = gate.feature
         said = f"{now.observed} ({now.evidence})" if now else "it is no longer there"
-        behind = self._silent(feature)
-        if behind is not None:
-            return Reopened.NOOP, (
-                f"by its files it is {now.verdict if now else 'gone'}, but {behind.component} skips "
-                f"{feature}: {behind.predicate}: {behind.observed} ({behind.evidence})"
-            )
-        if self.run_with is None:
-            return Reopened.NOT_RUN, f"{said}; no workload that can switch {feature} on was named"
-        if feature not in self.ran:
-            self.ran[feature] = self._run_feature(feature)
-        verdict, reason = self.ran[feature]
-        return verdict, f"{said}; {reason}"
+        if self.run_with is not None:
+            if feature not in self.ran:
+                self.ran[feature] = self._run_feature(feature)
+            verdict, reason = self.ran[feature]
+            return verdict, f"{said}; {reason}"
+        if behind := self._silent(feature):
+            why = f"{behind.predicate}: {behind.observed} ({behind.evidence})"
+            return Reopened.NOOP, f"{said}; but {behind.component} skips {feature}: {why}"
+        return Reopened.NOT_RUN, f"{said}; no workload that can switch {feature} on was named"
 
     def _silent(self, feature: str) -> Gate | None:
         closed = (

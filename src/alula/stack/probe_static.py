@@ -1,4 +1,4 @@
-"""What files alone tell of an environment: whether they are whole, and whether they fit together."""
+"""What files alone tell of an environment: that they are whole, and that they fit together."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from alula.machine.components import Component
 from alula.machine.environment import Environment
 from alula.machine.facts import Machine
 from alula.machine.gate import Gate, Layer
+from alula.machine.linkage import shared_libraries
 from alula.machine.software import Software
 from alula.stack.patches import changed_on_purpose
 from alula.stack.probe_records import Check, Result, Stage
@@ -55,14 +56,14 @@ def _recorded(environment: Environment, failed: int, purpose: int) -> Iterator[C
         yield Check(Stage.FILES, "RECORD of the rest", Result.NOT_RUN, reason)
 
 
-def check_static(machine: Machine, software: Software) -> Iterator[Check]:
+def check_static(machine: Machine, environment: Environment, software: Software) -> Iterator[Check]:
     """Sonames, symbols, versions, and images for the GPUs that are there."""
     gates = component_gates(machine, software)
     for component in software.components:
         named = f"{component.name} {component.version}"
         mine = [gate for gate in gates if gate.component == named]
         broken = [gate for gate in mine if gate.layer is Layer.LINKAGE]
-        if component.libraries:
+        if broken or shared_libraries(environment.distributions[component.name]):
             told = _told(broken)
             yield Check(Stage.STATIC, f"linkage of {named}", _held(not broken), told)
         yield from _images(machine, component)
