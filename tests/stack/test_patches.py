@@ -474,3 +474,55 @@ def test_a_built_package_that_links_to_what_the_target_lacks(tmp_path: Path) -> 
     assert verdicts["2.9.1"].standing is Standing.KEEP
     assert verdicts["2.10.0"].standing is Standing.REBUILD
     assert "which torch 2.10.0 lacks" in verdicts["2.10.0"].reason
+
+
+def test_a_submodule_with_changes_of_its_own(tmp_path: Path) -> None:
+    kernels = package(tmp_path / "kernels", "csrc")
+    checkout = package(tmp_path / "engine")
+    allowed = ("-c", "protocol.file.allow=always")
+    git(checkout, *allowed, "submodule", "add", "-q", str(kernels), "3rdparty/kernels")
+    git(checkout, "commit", "-q", "-m", "kernels")
+    git(checkout, "tag", "v1.1")
+    install(tmp_path / "env", "engine", "1.1", {}, origin=editable(checkout / "python"))
+    environment = environment_at(tmp_path / "env")
+    assert find(environment, tmp_path / "first").changes == ()
+    write(checkout, {"3rdparty/kernels/csrc/clean.py": text(line_2="mine")})
+    before = fingerprint(checkout)
+    snapshot = find(environment, tmp_path / "saved")
+    (judged,) = preview(snapshot, tmp_path / "saved", Target(versions={"engine": "2.0"}))
+    assert judged.change.id == "engine.3rdparty.kernels:uncommitted"
+    assert (judged.standing, judged.stops) == (Standing.NOT_PREVIEWED, True)
+    assert fingerprint(checkout) == before
+
+
+def test_source_without_git_is_saved_whole_and_to_be_decided(tmp_path: Path) -> None:
+    write(tmp_path, {"engine/engine/__init__.py": "x = 1\n"})
+    install(tmp_path / "env", "engine", "1.0", {}, origin=editable(tmp_path / "engine"))
+    snapshot = find(environment_at(tmp_path / "env"), tmp_path / "saved")
+    target = Target(versions={"engine": "2.0"})
+    (judged,) = preview(snapshot, tmp_path / "saved", target)
+    assert (judged.change.id, judged.standing) == ("engine:source", Standing.NOT_PREVIEWED)
+    assert (tmp_path / "saved/sources/engine/engine/__init__.py").read_text() == "x = 1\n"
+    dropped = Target(versions={"engine": "2.0"}, dropped=frozenset({"engine:source"}))
+    (judged,) = preview(snapshot, tmp_path / "saved", dropped)
+    assert judged.standing is Standing.DROP
+
+
+def test_files_of_a_package_without_record_are_no_strays(tmp_path: Path) -> None:
+    site = install(tmp_path / "env", "old-style", "1.0", {"old_style/a.py": "a\n"})
+    (site / "old_style-1.0.dist-info/RECORD").unlink()
+    write(site, {"older.egg-info/PKG-INFO": "Name: older\n"})
+    snapshot = find(environment_at(tmp_path / "env"), tmp_path / "saved")
+    assert snapshot.changes == ()
+    assert any("old-style has no RECORD" in note for note in snapshot.notes)
+
+
+def test_without_any_release_only_what_is_not_committed_is_told(tmp_path: Path) -> None:
+    checkout = package(tmp_path / "engine")
+    git(checkout, "tag", "-d", "v1.0", "v2.0")
+    commit(checkout, "mine", {"python/engine/clean.py": text(line_5="mine")})
+    write(checkout, {"python/engine/dirty.py": text(line_1="edited")})
+    install(tmp_path / "env", "engine", "1.0", {}, origin=editable(checkout / "python"))
+    snapshot = find(environment_at(tmp_path / "env"), tmp_path / "saved")
+    assert [change.id for change in snapshot.changes] == ["engine:uncommitted"]
+    assert any("engine: no release" in note for note in snapshot.notes)

@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import shutil
+import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -106,12 +107,8 @@ class _Writer:
         owner = self.environment.find(change.package)
         assert owner is not None  # the preview has found it
         path = owner.site / change.files[0]
-        scratch = self.environment.prefix / f".alula-{secrets.token_hex(4)}"
-        scratch.mkdir()
-        try:
-            content, _ = merged_edit(change, self.folder, self.target, path, scratch)
-        finally:
-            shutil.rmtree(scratch)
+        with tempfile.TemporaryDirectory() as scratch:
+            content, _ = merged_edit(change, self.folder, self.target, path, Path(scratch))
         assert content is not None
         self._write(path, content)
         return str(path)

@@ -35,6 +35,10 @@ class Place:
     package: str
     folder: Path
     version: str = ""
+    inside: str = ""
+    """The package whose submodule it is."""
+    recorded: str = ""
+    """The commit that a submodule is recorded with."""
 
 
 def places(environment: Environment, named: Mapping[str, Path]) -> list[Place]:
@@ -67,17 +71,17 @@ def _import_folder(owner: Distribution) -> Path:
     return below if is_folder(below / canonical(owner.name).replace("-", "_")) else folder
 
 
-def read_checkout(place: Place, folder: Path, notes: list[str]) -> tuple[Source, list[Change]]:
+def read_checkout(
+    place: Place, folder: Path, notes: list[str]
+) -> Iterator[tuple[Source, list[Change]]]:
     """A checkout's changes, saved in a repository below the snapshot's `folder`.
 
-    The checkout is only read. What cannot be told is a note.
+    Submodules with changes of their own follow it. A checkout is only read.
     """
     checkout = checkout_at(place.folder)
-    if checkout is None:
-        notes.append(
-            f"{place.package} is in {place.folder}, which is no git checkout: not compared"
-        )
-        return Source(place.package, str(place.folder), version=place.version), []
+    if checkout is None or not checkout.git.commit_of("HEAD"):
+        yield _without_git(place, folder)
+        return
     target = repository_of(folder.resolve(), place.package)
     shutil.rmtree(target, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -87,12 +91,48 @@ def read_checkout(place: Place, folder: Path, notes: list[str]) -> tuple[Source,
         git = workshop(target, [checkout])
         changes = list(_changes(source, git, history, checkout))
     _keep(git, source, changes)
-    return source, changes
+    yield source, changes
+    for inner in _submodules(place, checkout, source.head):
+        for found, own in read_checkout(inner, folder, notes):
+            if own:
+                yield found, own
+
+
+def _without_git(place: Place, folder: Path) -> tuple[Source, list[Change]]:
+    """A folder of source of which nothing says what is somebody's own: all of it is saved."""
+    saved = f"sources/{place.package}"
+    left_out = shutil.ignore_patterns(".git", "__pycache__", "*.pyc")
+    copy = folder / saved
+    shutil.copytree(place.folder, copy, symlinks=True, ignore=left_out, dirs_exist_ok=True)
+    change = Change(
+        id=f"{place.package}:source",
+        kind=Kind.UNTRACKED,
+        what=f"source in {place.folder}",
+        package=place.package,
+        files=tuple(p.relative_to(copy).as_posix() for p in sorted(copy.rglob("*")) if p.is_file()),
+        where=str(place.folder),
+        evidence="it is no git checkout with a commit",
+        version=place.version,
+        saved=saved,
+    )
+    return Source(place.package, str(place.folder), version=place.version), [change]
+
+
+def _submodules(place: Place, checkout: Checkout, head: str) -> Iterator[Place]:
+    listed = checkout.git("ls-tree", "-r", "-z", head).split("\0")
+    for line in (line for line in listed if line.startswith("160000 ")):
+        facts, _, name = line.partition("\t")
+        inner = checkout_at(checkout.top / name) if is_folder(checkout.top / name) else None
+        if inner is not None and inner.top != checkout.top:
+            package = f"{place.package}.{name.replace('/', '.')}"
+            yield Place(package, inner.top, inside=place.package, recorded=facts.split()[2])
 
 
 def _source(place: Place, checkout: Checkout, history: Git, notes: list[str]) -> Source:
     head = checkout.git.commit_of("HEAD")
-    base, commit = _base(checkout, head)
+    base, commit = place.recorded[:12], checkout.git.commit_of(place.recorded or "none")
+    if not commit:
+        base, commit = _base(checkout, head)
     if not base:
         notes.append(
             f"{place.package}: no release and no remote branch is known: only what is not "
@@ -108,6 +148,7 @@ def _source(place: Place, checkout: Checkout, history: Git, notes: list[str]) ->
         history.tree_of(commit),
         head,
         commit,
+        place.inside,
     )
 
 

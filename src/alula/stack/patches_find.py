@@ -55,7 +55,8 @@ def find(
     with watch("comparing files with their RECORD", size_of(environment)) as task:
         changed = differing(environment, task.advance)
     changes += [_edit(each, folder) for each in changed]
-    changes += _strays(environment, folder, sources)
+    changes += _strays(environment, folder, sources, watch)
+    notes += _without_record(environment)
     changes += _built(environment, folder, named, watch)
     changes += [_variable(name) for name in named.variables]
     changes += [_script(path, folder) for path in named.scripts]
@@ -80,6 +81,13 @@ def _check(environment: Environment, folder: Path, named: Named) -> None:
             "it would change what it is a snapshot of",
             "name a folder outside of the environment and of its checkouts",
         )
+    wanted = {canonical(name) for name in named.built}
+    if missing := sorted(wanted - set(environment.distributions)):
+        raise UsageError(
+            f"{missing[0]} is not installed in {environment.prefix}",
+            "it was named as a package of no index",
+            "name a package of that environment",
+        )
     for path in named.scripts:
         if not is_file(path):
             raise UsageError(
@@ -101,9 +109,9 @@ def _checkouts(
     sources, changes = list[Source](), list[Change]()
     with watch("reading checkouts", len(found)) as task:
         for place in found:
-            source, own = read_checkout(place, folder, notes)
-            sources.append(source)
-            changes += own
+            for source, own in read_checkout(place, folder, notes):
+                sources.append(source)
+                changes += own
             task.advance(1)
     return sources, changes
 
@@ -127,36 +135,45 @@ def _edit(each: Differing, folder: Path) -> Change:
     return _saved(change, each.path, folder) if each.found else change
 
 
-def _strays(environment: Environment, folder: Path, sources: Sequence[Source]) -> Iterator[Change]:
+def _without_record(environment: Environment) -> Iterator[str]:
+    for key, owner in environment.distributions.items():
+        if not owner.files and not owner.is_editable:
+            yield f"{key} has no RECORD: edits of its files cannot be seen"
+
+
+def _strays(
+    environment: Environment, folder: Path, sources: Sequence[Source], watch: Progress
+) -> Iterator[Change]:
     mine = {f"alula_{source.package}" for source in sources}
-    for site, file in unowned(environment):
-        path = site / file
-        if path.suffix == ".pth" and path.stem in mine:
-            continue  # alula's own, to a checkout whose changes are told
-        inside = [p.relative_to(site).as_posix() for p in sorted(path.rglob("*")) if p.is_file()]
-        files = inside if file.endswith("/") else [file]
-        change = Change(
-            id=f"site:{file}",
-            kind=Kind.STRAY,
-            what=f"{file} ({len(files)} files)" if file.endswith("/") else file,
-            files=tuple(files),
-            where=str(path),
-            evidence="no RECORD lists it",
-            compiled=_compiled(files),
-        )
-        yield _saved(change, path, folder)
+    found = list(unowned(environment))
+    with watch("saving files of no package", len(found)) as task:
+        for site, file in found:
+            yield from _stray(site, file, folder, mine)
+            task.advance(1)
+
+
+def _stray(site: Path, file: str, folder: Path, mine: set[str]) -> Iterator[Change]:
+    path = site / file
+    if path.suffix == ".pth" and path.stem in mine:
+        return  # alula's own, to a checkout whose changes are told
+    inside = [p.relative_to(site).as_posix() for p in sorted(path.rglob("*")) if p.is_file()]
+    files = inside if file.endswith("/") else [file]
+    change = Change(
+        id=f"site:{file}",
+        kind=Kind.STRAY,
+        what=f"{file} ({len(files)} files)" if file.endswith("/") else file,
+        files=tuple(files),
+        where=str(path),
+        evidence="no RECORD lists it",
+        compiled=_compiled(files),
+    )
+    yield _saved(change, path, folder)
 
 
 def _built(
     environment: Environment, folder: Path, named: Named, watch: Progress
 ) -> Iterator[Change]:
     wanted = {canonical(name) for name in named.built}
-    if missing := wanted - set(environment.distributions):
-        raise UsageError(
-            f"{sorted(missing)[0]} is not installed in {environment.prefix}",
-            "it was named as a package of no index",
-            "name a package of that environment",
-        )
     for key, owner in environment.distributions.items():
         why = "it was named" if key in wanted else _built_here(owner)
         if why and not owner.is_editable:

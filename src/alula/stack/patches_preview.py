@@ -131,7 +131,8 @@ class Series:
     def _target_commit(self) -> tuple[str, str, str]:
         version = self.target.version(self.source.package)
         names = (f"v{version}", version, f"{self.source.package}-v{version}")
-        for repository in self._repositories if version else ():
+        known = version and self.source.base_tree and not self.source.inside
+        for repository in self._repositories if known else ():
             for name in names:
                 if found := repository.git.commit_of(f"refs/tags/{name}"):
                     return found, f"{self.source.package} {version}", name
@@ -142,11 +143,11 @@ class Series:
         upstream = self._upstream() if self.commit and changes else frozenset()
         refused: dict[str, Change] = {}
         for change in changes:
-            if not self.commit:
-                yield Judged(change, *self._without_target())
-            elif change.id in self.target.dropped:
+            if change.id in self.target.dropped:
                 refused |= dict.fromkeys(change.files, change)
                 yield Judged(change, Standing.DROP, "as you decided")
+            elif not self.commit:
+                yield Judged(change, *self._without_target())
             elif change.commit in upstream:
                 yield Judged(change, Standing.UPSTREAM, f"{self.name} has the same commit")
             else:
@@ -157,6 +158,12 @@ class Series:
 
     def _without_target(self) -> tuple[Standing, str]:
         package, version = self.source.package, self.target.version(self.source.package)
+        if not self.source.base_tree:
+            reason = "without git nothing says what in it is yours; all of it is saved"
+            return Standing.NOT_PREVIEWED, reason
+        if self.source.inside:
+            reason = f"it is a submodule of {self.source.inside}: to be made again by hand"
+            return Standing.NOT_PREVIEWED, reason
         if not self.target.known:
             return Standing.NOT_PREVIEWED, "no target was named"
         if not version and not self.source.version:

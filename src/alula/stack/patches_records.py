@@ -98,6 +98,8 @@ class Source:
     base_tree: str = ""
     head: str = ""
     base_commit: str = ""
+    inside: str = ""
+    """The package whose submodule it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from alula.machine.environment import Distribution, Environment
+from alula.machine.environment import Distribution, Environment, canonical, read_text
 
 _CHUNK = 1 << 20
 _AT_ONCE = 4
 _MADE_BY_PYTHON = "__pycache__"
+_OF_INSTALLERS = (".pyc", ".dist-info", ".egg-info", ".egg")
 
 
 class Differing(NamedTuple):
@@ -81,7 +82,8 @@ def differing(environment: Environment, read: Callable[[int], None]) -> list[Dif
 def unowned(environment: Environment) -> Iterator[tuple[Path, str]]:
     """Files in site-packages that no package lists, as (site, path below it).
 
-    A folder without a single file that is owned is named once, with a slash at its end.
+    A folder without a single file that is owned is named once, with a slash at its end. Packages
+    that list no files own what lies under their names.
     """
     owned = {
         os.path.normpath(owner.site / file)
@@ -89,21 +91,32 @@ def unowned(environment: Environment) -> Iterator[tuple[Path, str]]:
         for file in owner.files
     }
     folders = {folder for path in owned for folder in map(str, Path(path).parents)}
+    for owner in environment.distributions.values():
+        if not owner.files:
+            owned |= {os.path.normpath(owner.site / name) for name in _top_level(owner)}
     for site in environment.sites:
         for path in _strange(site, owned, folders):
             yield site, path.relative_to(site).as_posix() + ("/" if path.is_dir() else "")
 
 
+def _top_level(owner: Distribution) -> Iterator[str]:
+    name = canonical(owner.name).replace("-", "_")
+    for each in {name, *read_text(owner.info / "top_level.txt").split()}:
+        yield from (each, f"{each}.py")
+
+
 def _strange(folder: Path, owned: set[str], folders: set[str]) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
-        if path.name == _MADE_BY_PYTHON or path.suffix in (".pyc", ".dist-info"):
+        if path.name == _MADE_BY_PYTHON or path.suffix in _OF_INSTALLERS:
+            continue
+        if str(path) in owned:
             continue
         if path.is_dir() and not path.is_symlink():
             if str(path) in folders:
                 yield from _strange(path, owned, folders)
             elif next((each for each in path.rglob("*") if _counts(each)), None) is not None:
                 yield path
-        elif str(path) not in owned:
+        else:
             yield path
 
 
