@@ -517,12 +517,16 @@ def test_files_of_a_package_without_record_are_no_strays(tmp_path: Path) -> None
     assert any("old-style has no RECORD" in note for note in snapshot.notes)
 
 
-def test_without_any_release_only_what_is_not_committed_is_told(tmp_path: Path) -> None:
+def test_commits_since_no_known_release_are_to_be_decided(tmp_path: Path) -> None:
     checkout = package(tmp_path / "engine")
     git(checkout, "tag", "-d", "v1.0", "v2.0")
     commit(checkout, "mine", {"python/engine/clean.py": text(line_5="mine")})
     write(checkout, {"python/engine/dirty.py": text(line_1="edited")})
     install(tmp_path / "env", "engine", "1.0", {}, origin=editable(checkout / "python"))
     snapshot = find(environment_at(tmp_path / "env"), tmp_path / "saved")
-    assert [change.id for change in snapshot.changes] == ["engine:uncommitted"]
-    assert any("engine: no release" in note for note in snapshot.notes)
+    target = Target(versions={"engine": "2.0"})
+    judged = preview(snapshot, tmp_path / "saved", target)
+    assert [(each.change.id, each.standing) for each in judged] == [
+        ("engine:commits", Standing.NOT_PREVIEWED),
+        ("engine:uncommitted", Standing.NOT_PREVIEWED),
+    ]

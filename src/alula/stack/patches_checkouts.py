@@ -22,6 +22,7 @@ from alula.stack.patches_git import (
 )
 from alula.stack.patches_records import Change, Kind, Source, repository_of
 
+_NO_BASE = "no release and no remote branch is known"
 _RELEASES = ("v[0-9]*", "[0-9]*", "*")
 _PATHS = re.compile(
     r"^\s*(/\S.*?)\s*$|^import sys; sys\.path\.insert\(0, [\"'](/[^\"']+)", re.MULTILINE
@@ -71,9 +72,7 @@ def _import_folder(owner: Distribution) -> Path:
     return below if is_folder(below / canonical(owner.name).replace("-", "_")) else folder
 
 
-def read_checkout(
-    place: Place, folder: Path, notes: list[str]
-) -> Iterator[tuple[Source, list[Change]]]:
+def read_checkout(place: Place, folder: Path) -> Iterator[tuple[Source, list[Change]]]:
     """A checkout's changes, saved in a repository below the snapshot's `folder`.
 
     Submodules with changes of their own follow it. A checkout is only read.
@@ -87,13 +86,13 @@ def read_checkout(
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         history = reader(Path(scratch) / "git", [checkout])
-        source = _source(place, checkout, history, notes)
+        source = _source(place, checkout, history)
         git = workshop(target, [checkout])
         changes = list(_changes(source, git, history, checkout))
     _keep(git, source, changes)
-    yield source, changes
+    yield source, [*_unknown(source), *changes]
     for inner in _submodules(place, checkout, source.head):
-        for found, own in read_checkout(inner, folder, notes):
+        for found, own in read_checkout(inner, folder):
             if own:
                 yield found, own
 
@@ -128,17 +127,25 @@ def _submodules(place: Place, checkout: Checkout, head: str) -> Iterator[Place]:
             yield Place(package, inner.top, inside=place.package, recorded=facts.split()[2])
 
 
-def _source(place: Place, checkout: Checkout, history: Git, notes: list[str]) -> Source:
+def _unknown(source: Source) -> Iterator[Change]:
+    """Commits of which nothing says where somebody's own begin."""
+    if source.base == _NO_BASE:
+        yield Change(
+            id=f"{source.package}:commits",
+            kind=Kind.COMMIT,
+            what=f"all commits up to {source.head[:12]}",
+            package=source.package,
+            where=source.top,
+            evidence=source.base,
+            version=source.version,
+        )
+
+
+def _source(place: Place, checkout: Checkout, history: Git) -> Source:
     head = checkout.git.commit_of("HEAD")
     base, commit = place.recorded[:12], checkout.git.commit_of(place.recorded or "none")
     if not commit:
         base, commit = _base(checkout, head)
-    if not base:
-        notes.append(
-            f"{place.package}: no release and no remote branch is known: only what is not "
-            "committed was compared"
-        )
-        base, commit = head[:12], head
     return Source(
         place.package,
         str(checkout.top),
@@ -165,10 +172,10 @@ def _base(checkout: Checkout, head: str) -> tuple[str, str]:
             return tag, checkout.git.commit_of(f"refs/tags/{tag}")
     own = checkout.git.ask("rev-list", "--first-parent", head, "--not", "--remotes").splitlines()
     remotes = checkout.git.ask("for-each-ref", "--count=1", "refs/remotes")
-    if not remotes:
-        return "", ""
     start = checkout.git.commit_of(f"{own[-1]}^") if own else head
-    return (f"{start[:12]}, which a remote has", start) if start else ("", "")
+    if not remotes or not start:
+        return _NO_BASE, head
+    return f"{start[:12]}, which a remote has", start
 
 
 def _changes(source: Source, git: Git, history: Git, checkout: Checkout) -> Iterator[Change]:

@@ -49,14 +49,12 @@ def find(
     """
     named = named or Named()
     _check(environment, folder, named)
-    notes: list[str] = []
     folder.mkdir(parents=True, exist_ok=True)
-    sources, changes = _checkouts(environment, folder, named, notes, watch)
+    sources, changes = _checkouts(environment, folder, named, watch)
     with watch("comparing files with their RECORD", size_of(environment)) as task:
         changed = differing(environment, task.advance)
     changes += [_edit(each, folder) for each in changed]
     changes += _strays(environment, folder, sources, watch)
-    notes += _without_record(environment)
     changes += _built(environment, folder, named, watch)
     changes += [_variable(name) for name in named.variables]
     changes += [_script(path, folder) for path in named.scripts]
@@ -67,7 +65,7 @@ def find(
         changes=tuple(changes),
         sources=tuple(sources),
         variables=dict(named.variables),
-        notes=tuple(notes),
+        notes=tuple(_without_record(environment)),
     )
     write_snapshot(folder, snapshot)
     return snapshot
@@ -103,13 +101,13 @@ def _check(environment: Environment, folder: Path, named: Named) -> None:
 
 
 def _checkouts(
-    environment: Environment, folder: Path, named: Named, notes: list[str], watch: Progress
+    environment: Environment, folder: Path, named: Named, watch: Progress
 ) -> tuple[list[Source], list[Change]]:
     found = places(environment, named.checkouts)
     sources, changes = list[Source](), list[Change]()
     with watch("reading checkouts", len(found)) as task:
         for place in found:
-            for source, own in read_checkout(place, folder, notes):
+            for source, own in read_checkout(place, folder):
                 sources.append(source)
                 changes += own
             task.advance(1)

@@ -146,6 +146,9 @@ class Series:
             if change.id in self.target.dropped:
                 refused |= dict.fromkeys(change.files, change)
                 yield Judged(change, Standing.DROP, "as you decided")
+            elif self.source.base_tree and not change.before:
+                reason = "which of its commits are yours is not known: git fetch --tags"
+                yield Judged(change, Standing.NOT_PREVIEWED, reason)
             elif not self.commit:
                 yield Judged(change, *self._without_target())
             elif change.commit in upstream:
