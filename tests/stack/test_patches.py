@@ -377,19 +377,26 @@ def test_a_package_with_machine_code_is_to_be_built(tmp_path: Path) -> None:
     assert not list((tmp_path / "new").rglob("alula_engine.pth"))
 
 
-def test_a_hook_or_filter_of_a_checkout_does_not_run(tmp_path: Path) -> None:
+def test_a_hook_or_filter_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither those of a checkout nor those of the user."""
     checkout = package(tmp_path / "engine")
     trap = f"touch {tmp_path}/sprung; cat"
-    git(checkout, "config", "filter.trap.clean", trap)
+    git(checkout, "config", "filter.own.clean", trap)
     git(checkout, "config", "core.fsmonitor", f"touch {tmp_path}/sprung")
-    write(checkout, {".gitattributes": "*.py filter=trap\n"})
+    home = f'[filter "users"]\n clean = "{trap}"\n[core]\n hooksPath = {tmp_path}/hooks\n'
+    write(tmp_path / "home", {".gitconfig": home})
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    write(checkout, {".gitattributes": "*.py filter=own\n*.txt filter=users\n", "new.txt": "x\n"})
     write(checkout, {"python/engine/dirty.py": text(line_1="edited")})
-    (checkout / ".git/hooks/post-checkout").write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\n")
-    (checkout / ".git/hooks/post-checkout").chmod(0o755)
+    for folder in (checkout / ".git/hooks", tmp_path / "hooks"):
+        for name in ("post-checkout", "reference-transaction", "post-index-change"):
+            write(folder, {name: f"#!/bin/sh\ntouch {tmp_path}/sprung\n"})
+            (folder / name).chmod(0o755)
     install(tmp_path / "env", "engine", "1.0", {}, origin=editable(checkout / "python"))
     snapshot = find(environment_at(tmp_path / "env"), tmp_path / "saved")
     preview(snapshot, tmp_path / "saved", Target(versions={"engine": "2.0"}))
-    assert "engine:uncommitted" in [change.id for change in snapshot.changes]
+    found = [change.id for change in snapshot.changes]
+    assert found == ["engine:uncommitted", "engine:untracked"]
     assert not (tmp_path / "sprung").exists()
 
 
@@ -530,3 +537,53 @@ def test_commits_since_no_known_release_are_to_be_decided(tmp_path: Path) -> Non
         ("engine:commits", Standing.NOT_PREVIEWED),
         ("engine:uncommitted", Standing.NOT_PREVIEWED),
     ]
+
+
+def test_a_change_that_is_gone_in_part_is_a_conflict(tmp_path: Path) -> None:
+    checkout = package(tmp_path / "engine")
+    both = {
+        "python/engine/gone.py": text(line_3="mine"),
+        "python/engine/clean.py": text(line_3="m"),
+    }
+    commit(checkout, "both", both)
+    install(tmp_path / "env", "engine", "1.0", {}, origin=editable(checkout / "python"))
+    snapshot = find(environment_at(tmp_path / "env"), tmp_path / "saved")
+    (judged,) = preview(snapshot, tmp_path / "saved", Target(versions={"engine": "2.0"}))
+    assert (judged.standing, judged.conflicts) == (Standing.CONFLICT, ("python/engine/gone.py",))
+
+
+def test_an_unchanged_file_needs_no_original(tmp_path: Path) -> None:
+    site = install(tmp_path / "old", "one", "1.0", {"one.py": "x\n"})
+    write(site, {"one.py": "mine\n"})
+    new = install(tmp_path / "new", "one", "2.0", {"one.py": "x\n"})
+    cache = tmp_path / "cache-of-an-installer"
+    cache.hardlink_to(new / "one.py")
+    snapshot = find(environment_at(tmp_path / "old"), tmp_path / "saved")
+    target = Target(environment=environment_at(tmp_path / "new"))
+    assert [e.standing for e in preview(snapshot, tmp_path / "saved", target)] == [Standing.APPLIED]
+    reapply(tmp_path / "new", tmp_path / "saved")
+    assert (new / "one.py").read_text() == "mine\n"
+    assert cache.read_text() == "x\n"
+
+
+def test_machine_code_of_no_package_is_to_be_built(tmp_path: Path) -> None:
+    site = install(tmp_path / "env", "one", "1.0", {"one.py": "x\n"})
+    write(site, {"fast/_C.so": "code\n"})
+    snapshot = find(environment_at(tmp_path / "env"), tmp_path / "saved")
+    (judged,) = preview(snapshot, tmp_path / "saved", Target())
+    assert (judged.change.id, judged.standing) == ("site:fast/", Standing.REBUILD)
+
+
+def test_a_package_from_a_repository_is_told_without_its_key(tmp_path: Path) -> None:
+    vcs = {"vcs": "git", "commit_id": "0123456789abcdef"}
+    origin = {"url": "https://ada:secret@example.org/one.git", "vcs_info": vcs}
+    install(tmp_path / "env", "one", "1.0", {"one.py": "x\n"}, origin=origin)
+    released = {"url": "https://example.org/two-1.0-py3-none-any.whl", "archive_info": {}}
+    install(tmp_path / "env", "two", "1.0", {"two.py": "x\n"}, origin=released)
+    snapshot = find(environment_at(tmp_path / "env"), tmp_path / "saved")
+    (change,) = snapshot.changes
+    assert (change.id, change.kind) == ("wheel:one", Kind.BUILT)
+    assert change.evidence == "built from https://example.org/one.git at 0123456789ab"
+    offered = Target(versions={"one": "1.0"}, offered={"one": True})
+    (judged,) = preview(snapshot, tmp_path / "saved", offered)
+    assert judged.standing is Standing.DROP

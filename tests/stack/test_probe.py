@@ -186,7 +186,8 @@ def test_a_feature_that_changes_no_launch_is_noop() -> None:
     assert effect_of(plain, fused, Limits())[0] is Reopened.OPEN
     garbage = run(5, 0, 0, kernels={"fused": 4, "gemm": 9})
     assert effect_of(plain, garbage, Limits())[0] is Reopened.FAILED
-    assert effect_of(plain, run(5, 6, 7), Limits())[0] is Reopened.NOT_RUN
+    for silent in (run(5, 6, 7), run(5, 6, 7, kernels={})):
+        assert effect_of(silent, silent, Limits())[0] is Reopened.NOT_RUN
 
 
 WORKLOAD = """
@@ -354,6 +355,15 @@ def test_no_module_of_the_probe_needs_pydantic() -> None:
         "import alula.stack.probe\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_python_that_breaks_is_a_failure(tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'libpython3.12.so: cannot open' >&2\nexit 127\n")
+    broken.chmod(0o755)
+    (check,) = Children(Python(broken, 0, os.environ)).imports()
+    assert check.result is FAILED
+    assert check.reason == "no answer, exit code 127; libpython3.12.so: cannot open"
 
 
 def test_torch_on_the_cpu() -> None:

@@ -87,7 +87,7 @@ class Children:
         for part, wrong in outcome.parts.items():
             result = Result.FAILED if wrong else Result.PASSED
             said = wrong or str(outcome.measured.get(part, ""))
-            yield Check(stage, part, result, said, outcome.seconds)
+            yield Check(stage, part, result, " ".join(said.split()), outcome.seconds)
         told = any(outcome.parts.values())
         if outcome.ending is not Ending.PASSED and not told:
             yield self._whole(stage, f"{name} probe", name, outcome)
@@ -112,4 +112,4 @@ def said_by(outcome: Outcome) -> str:
     """What a child found wrong, and how it ended where it did not end by itself."""
     how = {Ending.HUNG: "it hung", Ending.TOO_LARGE: "it grew too large"}.get(outcome.ending)
     left = f"{len(outcome.stuck)} of its processes could not be ended" if outcome.stuck else ""
-    return "; ".join(filter(None, [how, *outcome.findings[:3], left]))
+    return " ".join("; ".join(filter(None, [how, *outcome.findings[:3], left])).split())

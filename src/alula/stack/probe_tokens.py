@@ -56,8 +56,9 @@ def read_run(measured: dict[str, Any]) -> Run | None:
         if not tokens or not any(tokens):
             return None
         speeds = tuple(float(each) for each in measured.get("tokens_per_second", ()))
-        kernels = measured.get("kernels")
-        counted = None if kernels is None else {str(k): int(n) for k, n in kernels.items()}
+        kernels = measured.get("kernels") or {}
+        # Two workloads that tell of no kernel at all have not launched the same ones.
+        counted = {str(name): int(count) for name, count in kernels.items()} or None
         return Run(tokens, _rows(measured.get("gaps", ()), float), speeds, counted)
     return None
 
