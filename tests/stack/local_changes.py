@@ -102,7 +102,8 @@ def install(
     site = prefix / f"lib/python{python}/site-packages"
     site.mkdir(parents=True, exist_ok=True)
     settings = prefix / "pyvenv.cfg"
-    settings.write_text(f"home = /usr/bin\nversion = {python}.4\n")
+    if not settings.exists():
+        settings.write_text(f"home = /usr/bin\nversion = {python}.4\n")
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     content: dict[str, bytes] = {
         path: data.encode() if isinstance(data, str) else data for path, data in files.items()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import venv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +15,9 @@ from alula.errors import UsageError
 from alula.machine.environment import environment_at
 from alula.stack.patches import reapply
 from alula.stack.patches_find import Named, find
-from alula.stack.patches_preview import Target, preview
+from alula.stack.patches_preview import preview
 from alula.stack.patches_records import Judged, Kind, Snapshot, Standing, read_snapshot
+from alula.stack.patches_target import Target
 from local_changes import (
     commit,
     editable,
@@ -587,3 +591,50 @@ def test_a_package_from_a_repository_is_told_without_its_key(tmp_path: Path) -> 
     offered = Target(versions={"one": "1.0"}, offered={"one": True})
     (judged,) = preview(snapshot, tmp_path / "saved", offered)
     assert judged.standing is Standing.DROP
+
+
+@pytest.mark.parametrize("layout", ["python", "src", "", "lib/py"])
+def test_the_new_environment_imports_the_merged_checkout(tmp_path: Path, layout: str) -> None:
+    where = f"{layout}/engine" if layout else "engine"
+    checkout = package(tmp_path / "engine", where)
+    commit(checkout, "mine", {f"{where}/clean.py": "MINE = True\n" + text(line_1="").lstrip()})
+    named = checkout / "python" if layout == "python" else checkout
+    install(tmp_path / "old", "engine", "1.0", {}, origin=editable(named))
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    venv.create(tmp_path / "new", with_pip=False, symlinks=True)
+    installed = {"engine/__init__.py": "", "engine/clean.py": "x = 1\n"}
+    install(tmp_path / "new", "engine", "2.0", installed, python=version)
+    python = tmp_path / "new/bin/python"
+
+    def imported() -> str:
+        program = "import engine; print(engine.__file__)"
+        done = subprocess.run([python, "-I", "-c", program], capture_output=True, text=True)
+        return done.stdout.strip()
+
+    assert "site-packages" in imported()
+    find(environment_at(tmp_path / "old"), tmp_path / "saved")
+    result = reapply(tmp_path / "new", tmp_path / "saved")
+    assert [each.standing for each in result.done] == [Standing.APPLIED]
+    assert imported() == str(tmp_path / "new/src/engine" / where / "__init__.py")
+
+
+def test_edits_meet_a_target_that_is_only_wheels(tmp_path: Path) -> None:
+    """So that a plan can say what becomes of them before anything is built."""
+    site = install(tmp_path / "old", "one", "1.0", {"a.py": text(), "b.py": text()})
+    write(site, {"a.py": text(line_5="mine"), "b.py": text(line_5="mine")})
+    snapshot = find(environment_at(tmp_path / "old"), tmp_path / "saved")
+    versions = {"one": "2.0"}
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+
+    def standings() -> list[Standing]:
+        target = Target(versions=versions, wheels=[wheels])
+        return [each.standing for each in preview(snapshot, tmp_path / "saved", target)]
+
+    assert standings() == [Standing.ONLY_THERE] * 2
+    wheel(wheels, "one", "2.0", {"a.py": text(line_25="theirs"), "b.py": text(line_5="theirs")})
+    assert standings() == [Standing.ONLY_THERE] * 2
+    wheel(wheels, "one", "1.0", {"a.py": "not what RECORD says\n", "b.py": text()})
+    assert standings() == [Standing.ONLY_THERE, Standing.CONFLICT]
+    wheel(wheels, "one", "1.0", {"a.py": text(), "b.py": text()})
+    assert standings() == [Standing.APPLIED, Standing.CONFLICT]

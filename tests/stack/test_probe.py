@@ -20,7 +20,7 @@ from alula.machine.software import Software, read_software
 from alula.machine.whatif import named
 from alula.stack import patches
 from alula.stack.patches_find import find
-from alula.stack.patches_preview import Target
+from alula.stack.patches_target import Target
 from alula.stack.probe import Asked, main, probe
 from alula.stack.probe_children import Children, Python
 from alula.stack.probe_gates import Retester, closed_gates, effect_of

@@ -13,8 +13,8 @@ from alula.cli.console import print_json, print_text, progress_bar
 from alula.errors import UsageError
 
 if TYPE_CHECKING:
-    from alula.stack.patches_preview import Target
     from alula.stack.patches_records import Judged, Snapshot
+    from alula.stack.patches_target import Target
 
 _STOPS = 1
 
@@ -122,7 +122,7 @@ def _target(
     drop: list[str] | None,
 ) -> Target:
     from alula.machine.environment import canonical, environment_at
-    from alula.stack.patches_preview import Target
+    from alula.stack.patches_target import Target
 
     versions = _pairs(to, "--to", "==")
     repositories = _pairs(upstream, "--upstream", "=")

@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import shutil
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,8 +14,9 @@ from pathlib import Path
 from alula.errors import MachineError, UsageError
 from alula.machine.environment import Environment, environment_at, read_text
 from alula.models.progress import Progress, silent
+from alula.stack.patches_edits import content_there, merged_edit
 from alula.stack.patches_git import Git, make_independent
-from alula.stack.patches_preview import Series, Target, merged_edit, preview
+from alula.stack.patches_preview import Series, preview
 from alula.stack.patches_records import (
     SERIES,
     Change,
@@ -27,6 +27,7 @@ from alula.stack.patches_records import (
     Standing,
     read_snapshot,
 )
+from alula.stack.patches_target import Target
 from alula.stack.recorded import hash_of
 
 RECORD = "alula-patches.json"
@@ -104,12 +105,11 @@ class _Writer:
         return []
 
     def _edit(self, change: Change) -> str:
-        owner = self.environment.find(change.package)
-        assert owner is not None  # the preview has found it
-        path = owner.site / change.files[0]
-        with tempfile.TemporaryDirectory() as scratch:
-            content, _ = merged_edit(change, self.folder, self.target, path, Path(scratch))
+        owner, there = self.environment.find(change.package), content_there(change, self.target)
+        assert owner is not None and there is not None  # the preview has found them
+        content = merged_edit(change, self.folder, self.target, there)
         assert content is not None
+        path = owner.site / change.files[0]
         self._write(path, content)
         return str(path)
 
@@ -160,6 +160,7 @@ class _Writer:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         tree = self._commit_series(source, [each.change for each in made], partial)
+        inside = self._import_root(source, partial)
         if place.exists():
             self._check_same(place, tree)
             shutil.rmtree(partial)
@@ -167,7 +168,7 @@ class _Writer:
             partial.replace(place)
         if any(each.standing is Standing.REBUILD for each in made):
             return [str(place)]
-        return [str(place), self._path_file(source, place)]
+        return [str(place), self._path_file(source, place / inside)]
 
     def _commit_series(self, source: Source, changes: list[Change], folder: Path) -> str:
         scratch = folder / ".git-scratch"
@@ -200,10 +201,26 @@ class _Writer:
                 "move it away, or commit it elsewhere, and run this again",
             )
 
-    def _path_file(self, source: Source, place: Path) -> str:
+    def _import_root(self, source: Source, folder: Path) -> Path:
+        """Where below a checkout its modules lie, found by those that the package installs."""
+        there = self.environment.find(source.package)
+        modules = [f for f in there.files if f.endswith("/__init__.py")] if there else []
+        modules = [file for file in modules if file.count("/") == 1]
+        roots = [folder / source.prefix]
+        roots += sorted({path.parent.parent for path in folder.rglob("__init__.py")})
+        for root in roots:
+            if not modules or any((root / module).is_file() for module in modules):
+                return root.relative_to(folder)
+        raise MachineError(
+            f"the checkout of {source.package} cannot be put before the package",
+            f"{modules[0]}, which the package installs, lies nowhere in it",
+            f"leave its changes behind with --drop, or build {source.package} from {source.top}",
+        )
+
+    def _path_file(self, source: Source, root: Path) -> str:
         """A `.pth` by which the checkout comes before the package that was installed."""
         path = self.site / f"alula_{source.package}.pth"
-        folder = json.dumps(str(place / source.prefix if source.prefix else place))
+        folder = json.dumps(str(root))
         self._write(path, f"import sys; sys.path.insert(0, {folder})\n".encode())
         return str(path)
 

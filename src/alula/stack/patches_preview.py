@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from alula.machine.environment import Distribution, Environment, canonical
 from alula.models.progress import Progress, silent
 from alula.stack.patches_decide import judge_built, judge_script, judge_stray, judge_variable
+from alula.stack.patches_edits import judge_edit
 from alula.stack.patches_git import (
     Checkout,
     Git,
     checkout_at,
     copy_trees,
-    merge_file,
     reader,
     repository_at,
 )
@@ -31,38 +27,7 @@ from alula.stack.patches_records import (
     Standing,
     repository_of,
 )
-from alula.stack.recorded import hash_of
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a system is upgraded to: an environment that is there, or only its versions."""
-
-    environment: Environment | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
-    """By canonical name; they come before those of the environment."""
-    repositories: Mapping[str, Path] = field(default_factory=dict)
-    """Where a package's releases are tagged, where its checkout does not know them yet."""
-    wheels: Sequence[Path] = ()
-    """Folders with the wheels that the old environment was installed from."""
-    offered: Mapping[str, bool] = field(default_factory=dict)
-    """Whether an index has a package, as far as that was asked."""
-    dropped: frozenset[str] = frozenset()
-    """Changes that a person has decided to leave behind, by id."""
-
-    @property
-    def known(self) -> bool:
-        """Whether anything is said of it."""
-        return self.environment is not None or bool(self.versions)
-
-    def version(self, package: str) -> str:
-        """A package's version there, "" where it has none or that is not known."""
-        there = self.find(package)
-        return self.versions.get(package, there.version if there else "")
-
-    def find(self, package: str) -> Distribution | None:
-        """A package as it is installed there."""
-        return self.environment.find(package) if self.environment else None
+from alula.stack.patches_target import Target
 
 
 def preview(
@@ -222,76 +187,3 @@ class Series:
             files = ", ".join(gone[:3])
             return Judged(change, Standing.OBSOLETE, f"{self.name} no longer has {files}")
         return Judged(change, Standing.CONFLICT, f"{self.name} changed the same lines", paths)
-
-
-def judge_edit(change: Change, folder: Path, target: Target) -> Judged:
-    """What becomes of a file that was edited where it was installed."""
-    if not target.known:
-        return Judged(change, Standing.ONLY_THERE, "no target was named")
-    owner, version = target.find(change.package), target.version(change.package)
-    if not version:
-        return Judged(change, Standing.OBSOLETE, f"the target has no {change.package}")
-    name, (file,) = f"{change.package} {version}", change.files
-    if owner is None:
-        reason = f"{name} is not installed anywhere yet, so there is nothing to merge with"
-        return Judged(change, Standing.ONLY_THERE, reason)
-    path = owner.site / file
-    if not path.is_file():
-        gone = Standing.UPSTREAM if not change.saved else Standing.OBSOLETE
-        return Judged(change, gone, f"{name} has no {file}")
-    if not change.saved:
-        return Judged(change, Standing.CONFLICT, f"{name} has the file that was removed", (file,))
-    return _merge_edit(change, folder, target, path, name)
-
-
-def _merge_edit(change: Change, folder: Path, target: Target, path: Path, name: str) -> Judged:
-    (file,) = change.files
-    edited = folder / change.saved
-    there = hash_of(path)
-    if there == hash_of(edited):
-        return Judged(change, Standing.UPSTREAM, f"{name} has the same file")
-    if change.compiled:
-        return Judged(change, Standing.REBUILD, f"it is machine code that {name} has another of")
-    if there == change.recorded:
-        return Judged(change, Standing.APPLIED, f"{name} has the file that was edited, unchanged")
-    with tempfile.TemporaryDirectory() as scratch:
-        merged, reason = merged_edit(change, folder, target, path, Path(scratch))
-    if merged == path.read_bytes():
-        return Judged(change, Standing.UPSTREAM, f"{name} has the edit already")
-    if merged is not None:
-        return Judged(change, Standing.APPLIED, f"it merges into {name}")
-    if reason:
-        return Judged(change, Standing.ONLY_THERE, reason)
-    return Judged(change, Standing.CONFLICT, f"{name} changed the same lines", (file,))
-
-
-def merged_edit(
-    change: Change, folder: Path, target: Target, path: Path, scratch: Path
-) -> tuple[bytes | None, str]:
-    """The merged file, or None and why the original is not at hand ("" for a conflict)."""
-    edited = folder / change.saved
-    if hash_of(path) == change.recorded:
-        return edited.read_bytes(), ""
-    original = scratch / "original"
-    content = _original(change, target.wheels)
-    if content is None:
-        wheel = f"{change.package}-{change.version}"
-        return (
-            None,
-            f"{path.name} was changed upstream too, and the wheel of {wheel}, which has "
-            "the original, is in no folder named by --wheels",
-        )
-    original.write_bytes(content)
-    return merge_file(path, original, edited), ""
-
-
-def _original(change: Change, folders: Sequence[Path]) -> bytes | None:
-    """The file as its wheel has it, None where no such wheel is at hand."""
-    for folder in folders:
-        for wheel in sorted(folder.glob("**/*.whl")):
-            name, version = [*wheel.name.split("-"), ""][:2]
-            if canonical(name) != change.package or version != change.version:
-                continue
-            with suppress(KeyError, zipfile.BadZipFile, OSError), zipfile.ZipFile(wheel) as archive:
-                return archive.read(change.files[0])
-    return None

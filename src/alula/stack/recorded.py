@@ -44,6 +44,12 @@ def hash_of(path: Path, algorithm: str = "sha256") -> str:
     return f"{algorithm}={text}"
 
 
+def hash_of_bytes(content: bytes) -> str:
+    """The same for what a file holds."""
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
+    return f"sha256={digest.decode()}"
+
+
 def size_of(environment: Environment) -> int:
     """Bytes that `differing` reads."""
     return sum(_size(site / file) for site, file in _hashed(environment))
