@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import venv
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from alula.errors import UsageError
+from alula.errors import MachineError, UsageError
 from alula.machine.environment import environment_at
 from alula.stack.patches import reapply
 from alula.stack.patches_find import Named, find
@@ -584,8 +585,10 @@ def test_a_package_from_a_repository_is_told_without_its_key(tmp_path: Path) -> 
     install(tmp_path / "env", "one", "1.0", {"one.py": "x\n"}, origin=origin)
     released = {"url": "https://example.org/two-1.0-py3-none-any.whl", "archive_info": {}}
     install(tmp_path / "env", "two", "1.0", {"two.py": "x\n"}, origin=released)
+    tag = "cp312-cp312-linux_x86_64"
+    install(tmp_path / "env", "torch", "2.5.1+cu124", {"torch/a.py": "x\n"}, tag=tag)
     snapshot = find(environment_at(tmp_path / "env"), tmp_path / "saved")
-    (change,) = snapshot.changes
+    (change,) = snapshot.changes  # neither the release nor the variant of an index
     assert (change.id, change.kind) == ("wheel:one", Kind.BUILT)
     assert change.evidence == "built from https://example.org/one.git at 0123456789ab"
     offered = Target(versions={"one": "1.0"}, offered={"one": True})
@@ -638,3 +641,69 @@ def test_edits_meet_a_target_that_is_only_wheels(tmp_path: Path) -> None:
     assert standings() == [Standing.ONLY_THERE, Standing.CONFLICT]
     wheel(wheels, "one", "1.0", {"a.py": text(), "b.py": text()})
     assert standings() == [Standing.APPLIED, Standing.CONFLICT]
+
+
+def test_two_changes_of_one_name_are_two(tmp_path: Path) -> None:
+    install(tmp_path / "env", "one", "1.0", {"one.py": "x\n"})
+    write(tmp_path, {"a/start.sh": "a\n", "b/start.sh": "b\n"})
+    scripts = [tmp_path / "a/start.sh", tmp_path / "b/start.sh"]
+    snapshot = find(environment_at(tmp_path / "env"), tmp_path / "saved", Named(scripts=scripts))
+    judged = preview(snapshot, tmp_path / "saved", Target())
+    assert [each.change.id for each in judged] == ["script:start.sh", "script:start.sh (2)"]
+    saved = [(tmp_path / "saved" / each.change.saved).read_text() for each in judged]
+    assert saved == ["a\n", "b\n"]
+
+
+def test_names_and_messages_that_are_no_utf_8(tmp_path: Path) -> None:
+    checkout = package(tmp_path / "engine")
+    strange = os.fsdecode(b"python/engine/na\xefve file.py")
+    write(checkout, {strange: text()})
+    git(checkout, "add", "-A")
+    (tmp_path / "message").write_bytes(b"na\xefve\n")
+    git(checkout, "commit", "-q", "-F", str(tmp_path / "message"))
+    write(checkout, {strange: text(line_3="edited"), "a\nb.py": "two lines\n"})
+    install(tmp_path / "old", "engine", "1.0", {}, origin=editable(checkout / "python"))
+    install(tmp_path / "new", "engine", "2.0", {"engine/__init__.py": ""})
+    find(environment_at(tmp_path / "old"), tmp_path / "saved")
+    result = reapply(tmp_path / "new", tmp_path / "saved")
+    assert [each.standing for each in result.done] == [Standing.APPLIED] * 3
+    assert (tmp_path / "new/src/engine" / strange).read_text() == text(line_3="edited")
+    assert (tmp_path / "new/src/engine/a\nb.py").read_text() == "two lines\n"
+
+
+def test_what_environments_bring_by_themselves_is_no_change(tmp_path: Path) -> None:
+    site = install(tmp_path / "env", "one", "1.0", {"one.py": "x\n"})
+    write(site, {"_virtualenv.py": "", "_virtualenv.pth": "import _virtualenv\n"})
+    write(site, {"__pycache__/one.cpython-312.pyc": "compiled\n", "README.txt": "Python's\n"})
+    assert find(environment_at(tmp_path / "env"), tmp_path / "saved").changes == ()
+
+
+def test_links_in_site_packages(tmp_path: Path) -> None:
+    site = install(tmp_path / "old", "one", "1.0", {"one.py": "x\n"})
+    write(site, {"extra/a.py": "a\n"})
+    (site / "extra/b.py").symlink_to("a.py")
+    (site / "extra/dead.py").symlink_to("nowhere")
+    new = install(tmp_path / "new", "one", "1.0", {"one.py": "x\n"})
+    find(environment_at(tmp_path / "old"), tmp_path / "saved")
+    reapply(tmp_path / "new", tmp_path / "saved")
+    assert sorted(path.name for path in (new / "extra").iterdir()) == ["a.py", "b.py"]
+
+
+def test_what_a_sparse_checkout_leaves_out_was_not_removed(tmp_path: Path) -> None:
+    checkout = package(tmp_path / "engine")
+    commit(checkout, "docs", {"docs/a.md": "a\n"})
+    git(checkout, "tag", "v1.1")
+    git(checkout, "sparse-checkout", "set", "python")
+    assert not (checkout / "docs").exists()
+    write(checkout, {"python/engine/dirty.py": text(line_1="edited")})
+    install(tmp_path / "env", "engine", "1.1", {}, origin=editable(checkout / "python"))
+    (change,) = find(environment_at(tmp_path / "env"), tmp_path / "saved").changes
+    assert change.files == ("python/engine/dirty.py",)
+
+
+def test_without_git_nothing_is_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout = package(tmp_path / "engine")
+    install(tmp_path / "env", "engine", "1.0", {}, origin=editable(checkout / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MachineError, match="local changes cannot be looked at"):
+        find(environment_at(tmp_path / "env"), tmp_path / "saved")

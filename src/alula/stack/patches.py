@@ -115,11 +115,13 @@ class _Writer:
 
     def _copy(self, change: Change) -> list[str]:
         saved = self.folder / change.saved
-        base = Path(change.id.removeprefix("site:"))
+        written = []
         for file in change.files:
-            inside = Path(file).relative_to(base) if saved.is_dir() else Path()
-            self._write(self._below(file), (saved / inside).read_bytes())
-        return [str(self.site / file) for file in change.files]
+            path = saved / Path(file).relative_to(change.place) if saved.is_dir() else saved
+            if path.is_file():  # a link that leads nowhere is no file
+                self._write(self._below(file), path.read_bytes())
+                written.append(str(self.site / file))
+        return written
 
     def _unpack(self, change: Change) -> list[str]:
         with zipfile.ZipFile(self.folder / change.saved) as archive:

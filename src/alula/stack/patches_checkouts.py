@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -232,7 +233,7 @@ def _work_tree(git: Git, checkout: Checkout, head: str) -> tuple[str, str]:
             from_stdin = ("--pathspec-from-file=-", "--pathspec-file-nul")
             listed = inside("ls-files", "-z").split("\0")
             there = [name for name in listed if name and (checkout.top / name).exists()]
-            inside(*add, "-u", *from_stdin, stdin="\0".join(there).encode())
+            inside(*add, "-u", *from_stdin, stdin=os.fsencode("\0".join(there)))
         else:
             inside(*add, "-u")
         tracked = inside("write-tree")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
-import json
-import zipfile
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -14,18 +11,13 @@ from pathlib import Path
 from shutil import copy2, copytree
 
 from alula.errors import UsageError
-from alula.machine.environment import Distribution, Environment, canonical, read_text
+from alula.machine.environment import Environment, canonical
 from alula.machine.source import is_file
-from alula.models.progress import Progress, Task, silent
+from alula.models.progress import Progress, silent
+from alula.stack.patches_built import built_here, compiled_of
 from alula.stack.patches_checkouts import places, read_checkout
 from alula.stack.patches_records import Change, Kind, Snapshot, Source, write_snapshot
 from alula.stack.recorded import Differing, differing, size_of, unowned
-
-_MACHINE_CODE = (".so", ".pyd", ".dylib", ".a")
-_LOCAL = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
-"""What an installer adds; RECORD is written again by the next one."""
-_OF_INDEXES = ("manylinux", "musllinux", "any")
-"""Platform tags that a public index takes; a plain linux_x86_64 is what a build here leaves."""
 
 
 @dataclass(frozen=True)
@@ -55,20 +47,28 @@ def find(
         changed = differing(environment, task.advance)
     changes += [_edit(each, folder) for each in changed]
     changes += _strays(environment, folder, sources, watch)
-    changes += _built(environment, folder, named, watch)
+    changes += built_here(environment, folder, named.built, watch)
     changes += [_variable(name) for name in named.variables]
     changes += [_script(path, folder) for path in named.scripts]
     snapshot = Snapshot(
         environment=str(environment.prefix),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         python=environment.python,
-        changes=tuple(changes),
+        changes=tuple(_with_own_ids(changes)),
         sources=tuple(sources),
         variables=dict(named.variables),
         notes=tuple(_without_record(environment)),
     )
     write_snapshot(folder, snapshot)
     return snapshot
+
+
+def _with_own_ids(changes: Sequence[Change]) -> Iterator[Change]:
+    """Two scripts of one name, or a file in two sites, are two changes."""
+    seen: dict[str, int] = {}
+    for change in changes:
+        seen[change.id] = number = seen.get(change.id, 0) + 1
+        yield change if number == 1 else replace(change, id=f"{change.id} ({number})")
 
 
 def _check(environment: Environment, folder: Path, named: Named) -> None:
@@ -128,7 +128,7 @@ def _edit(each: Differing, folder: Path) -> Change:
         evidence=f"{found} in {owner.info.name}",
         recorded=each.recorded,
         version=owner.version,
-        compiled=_compiled([each.file]),
+        compiled=compiled_of([each.file]),
     )
     return _saved(change, each.path, folder) if each.found else change
 
@@ -162,91 +162,11 @@ def _stray(site: Path, file: str, folder: Path, mine: set[str]) -> Iterator[Chan
         what=f"{file} ({len(files)} files)" if file.endswith("/") else file,
         files=tuple(files),
         where=str(path),
+        place=file,
         evidence="no RECORD lists it",
-        compiled=_compiled(files),
+        compiled=compiled_of(files),
     )
     yield _saved(change, path, folder)
-
-
-def _built(
-    environment: Environment, folder: Path, named: Named, watch: Progress
-) -> Iterator[Change]:
-    wanted = {canonical(name) for name in named.built}
-    for key, owner in environment.distributions.items():
-        why = "it was named" if key in wanted else _built_here(owner)
-        if why and not owner.is_editable:
-            with watch(f"saving {key}", len(owner.files)) as task:
-                saved = _as_wheel(owner, folder, task)
-            yield Change(
-                id=f"wheel:{key}",
-                kind=Kind.BUILT,
-                what=f"{key} {owner.version}",
-                package=key,
-                files=owner.files,
-                where=str(owner.info),
-                evidence=why,
-                version=owner.version,
-                compiled=_compiled(owner.files),
-                saved=saved,
-            )
-
-
-def _built_here(owner: Distribution) -> str:
-    """Why a package counts as built here, "" where nothing says so."""
-    try:
-        origin = json.loads(read_text(owner.info / "direct_url.json") or "{}")
-        url = _without_user(str(origin.get("url", "")))
-        vcs = origin.get("vcs_info")
-    except (ValueError, AttributeError, RecursionError):
-        return "its direct_url.json cannot be read"
-    if isinstance(vcs, dict):
-        return f"built from {url} at {str(vcs.get('commit_id', ''))[:12]}"
-    if url.startswith("file:"):
-        return f"installed from {url.removeprefix('file://')}"
-    lines = read_text(owner.info / "WHEEL").splitlines()
-    tags = [line.partition(":")[2].strip() for line in lines if line.startswith("Tag:")]
-    public = any(name in tag.rpartition("-")[2] for tag in tags for name in _OF_INDEXES)
-    if tags and not public and not url:
-        return f"its wheel is tagged {tags[0]}, as a build on a machine is"
-    return ""
-
-
-def _without_user(url: str) -> str:
-    """A URL without a name or a key in it."""
-    scheme, mark, rest = url.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
-
-
-def _as_wheel(owner: Distribution, folder: Path, task: Task) -> str:
-    """A package's files as the wheel that they came in; its path within the snapshot.
-
-    Files that lie outside of site-packages, as scripts do, are made again at installation.
-    """
-    target = folder / "wheels" / wheel_name(owner)
-    target.parent.mkdir(exist_ok=True)
-    rows = []
-    with zipfile.ZipFile(target, "w", strict_timestamps=False) as archive:
-        for file, recorded in owner.record.items():
-            path = owner.site / file
-            if not file.startswith(("..", "/")) and path.is_file() and path.name not in _LOCAL:
-                archive.write(path, file)
-                rows.append((file, recorded, str(path.stat().st_size)))
-            task.advance(1)
-        record = f"{owner.info.name}/RECORD"
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([*rows, (record, "", "")])
-        archive.writestr(record, text.getvalue())
-    return target.relative_to(folder).as_posix()
-
-
-def wheel_name(owner: Distribution) -> str:
-    """The name of a package's wheel, by the tags in its WHEEL file."""
-    lines = read_text(owner.info / "WHEEL").splitlines()
-    tags = [line.partition(":")[2].strip() for line in lines if line.startswith("Tag:")]
-    parts = [sorted({tag.split("-")[n] for tag in tags if tag.count("-") == 2}) for n in range(3)]
-    tag = "-".join(".".join(part) for part in parts) if all(parts) else "py3-none-any"
-    return f"{canonical(owner.name).replace('-', '_')}-{owner.version}-{tag}.whl"
 
 
 def _variable(name: str) -> Change:
@@ -267,7 +187,7 @@ def _script(path: Path, folder: Path) -> Change:
 
 def _saved(change: Change, path: Path, folder: Path) -> Change:
     """The same change, with a copy of its file or folder in the snapshot."""
-    name = hashlib.sha256(change.id.encode()).hexdigest()[:16]
+    name = hashlib.sha256(os.fsencode(f"{change.id} {path}")).hexdigest()[:16]
     target = folder / "files" / name / path.name
     target.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():
@@ -275,7 +195,3 @@ def _saved(change: Change, path: Path, folder: Path) -> Change:
     else:
         copy2(path, target, follow_symlinks=path.is_file())
     return replace(change, saved=target.relative_to(folder).as_posix())
-
-
-def _compiled(files: Sequence[str]) -> tuple[str, ...]:
-    return tuple(file for file in files if file.endswith(_MACHINE_CODE) or ".so." in file)

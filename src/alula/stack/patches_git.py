@@ -88,7 +88,7 @@ class Git:
         """A commit object of a tree, by the author that `author_of` has told, or by nobody."""
         named = [word for parent in parents for word in ("-p", parent)]
         writer = Git(self.directory, {**_NOBODY, **self.variables, **_as_variables(author)})
-        return writer("commit-tree", tree, *named, stdin=message.encode())
+        return writer("commit-tree", tree, *named, stdin=os.fsencode(message))
 
     def author_of(self, commit: str) -> str:
         """Name, address and time, a line each."""

@@ -65,6 +65,8 @@ class Change:
     files: tuple[str, ...] = ()
     where: str = ""
     """The checkout, the folder or the file that it was found in."""
+    place: str = ""
+    """Of a file of no package: the path below site-packages, a folder's with a slash at its end."""
     evidence: str = ""
     """Why it counts as a local change."""
     before: str = ""

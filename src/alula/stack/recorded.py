@@ -16,6 +16,8 @@ _CHUNK = 1 << 20
 _AT_ONCE = 4
 _MADE_BY_PYTHON = "__pycache__"
 _OF_INSTALLERS = (".pyc", ".dist-info", ".egg-info", ".egg")
+_OF_ENVIRONMENTS = ("_virtualenv.py", "_virtualenv.pth", "README.txt")
+"""What virtualenv, uv and Python itself put there."""
 
 
 class Differing(NamedTuple):
@@ -78,7 +80,7 @@ def differing(environment: Environment, read: Callable[[int], None]) -> list[Dif
         (owner, file, recorded)
         for owner in environment.distributions.values()
         for file, recorded in owner.record.items()
-        if recorded
+        if recorded and not file.endswith(".pyc")  # Python compiles them again as it likes
     ]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = list(pool.map(look_and_tell, rows))
@@ -115,7 +117,7 @@ def _strange(folder: Path, owned: set[str], folders: set[str]) -> Iterator[Path]
     for path in sorted(folder.iterdir()):
         if path.name == _MADE_BY_PYTHON or path.suffix in _OF_INSTALLERS:
             continue
-        if str(path) in owned:
+        if str(path) in owned or path.name in _OF_ENVIRONMENTS:
             continue
         if path.is_dir() and not path.is_symlink():
             if str(path) in folders:
