@@ -366,6 +366,23 @@ def test_a_python_that_breaks_is_a_failure(tmp_path: Path) -> None:
     assert check.reason == "no answer, exit code 127; libpython3.12.so: cannot open"
 
 
+def test_libraries_from_outside_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, other = f"{tmp_path}/lib/libc10.so", "/usr/local/cuda/lib64/libcudart.so.13"
+    answer = {
+        "findings": [],
+        "measured": {"torch": "2.11.0", "libraries": [own, other]},
+        "parts": {"torch": "", "triton": ""},
+    }
+    python = tmp_path / "bin/python"
+    python.parent.mkdir()
+    python.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(answer)}\nEND\n")
+    python.chmod(0o755)
+    torch, triton = Children(Python(python, 0, os.environ)).imports()
+    assert torch.reason == f"2.11.0; from outside of the environment: {other}"
+    assert torch.measured == {"libraries": [own, other]}
+    assert (triton.result, triton.measured) == (PASSED, {})
+
+
 def test_torch_on_the_cpu() -> None:
     children = Children(Python(Path(sys.executable), 0, os.environ))
     kernels = list(children.kernels())

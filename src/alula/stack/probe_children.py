@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from alula.machine.environment import resolved
 from alula.machine.probe_child import Ending, Outcome
 from alula.machine.probing import run_probe, run_probes, script_of
 from alula.stack.probe_records import Check, Result, Stage
@@ -35,7 +36,16 @@ class Children:
     def imports(self) -> Iterator[Check]:
         """Each package that serves models, and which copies of libraries came with it."""
         (outcome,) = run_probes(["import"], self.python.path, 0, self.python.environ)
-        yield from self._parts(Stage.IMPORT, "import", outcome)
+        for check in self._parts(Stage.IMPORT, "import", outcome):
+            yield self._with_libraries(check, outcome) if check.name == "torch" else check
+
+    def _with_libraries(self, check: Check, outcome: Outcome) -> Check:
+        """Torch's check with the copies of CUDA's libraries that came with it."""
+        loaded = [str(path) for path in outcome.measured.get("libraries", ())]
+        prefix = resolved(self.python.path.parent.parent)
+        outside = [path for path in loaded if prefix not in Path(path).parents]
+        said = f"; from outside of the environment: {', '.join(outside)}" if outside else ""
+        return replace(check, reason=check.reason + said, measured={"libraries": loaded})
 
     def kernels(self) -> Iterator[Check]:
         """A kernel of each component on each GPU; without a GPU torch's on the CPU."""
