@@ -181,13 +181,20 @@ PLAIN = {"tokens": [5, 6, 7], "gaps": [1.0, 1.0, 1.0], "kernels": {"nccl": 4, "g
 def test_a_feature_that_changes_no_launch_is_noop() -> None:
     plain = read_run(PLAIN)
     assert plain is not None
-    assert effect_of(plain, plain, Limits())[0] is Reopened.NOOP
+    assert effect_of([plain], plain, Limits())[0] is Reopened.NOOP
     fused = run(5, 6, 7, kernels={"fused": 4, "gemm": 9})
-    assert effect_of(plain, fused, Limits())[0] is Reopened.OPEN
+    assert effect_of([plain], fused, Limits())[0] is Reopened.OPEN
     garbage = run(5, 0, 0, kernels={"fused": 4, "gemm": 9})
-    assert effect_of(plain, garbage, Limits())[0] is Reopened.FAILED
+    assert effect_of([plain], garbage, Limits())[0] is Reopened.FAILED
     for silent in (run(5, 6, 7), run(5, 6, 7, kernels={})):
-        assert effect_of(silent, silent, Limits())[0] is Reopened.NOT_RUN
+        assert effect_of([silent], silent, Limits())[0] is Reopened.NOT_RUN
+
+
+def test_counts_that_vary_by_themselves_show_nothing() -> None:
+    plain = [run(5, kernels={"gemm": 9, "copy": n}) for n in (3, 5)]
+    assert effect_of(plain, run(5, kernels={"gemm": 9, "copy": 4}), Limits())[0] is Reopened.NOOP
+    assert effect_of(plain, run(5, kernels={"gemm": 9, "copy": 6}), Limits())[0] is Reopened.OPEN
+    assert effect_of(plain[:1], run(5, kernels={"gemm": 9}), Limits())[0] is Reopened.OPEN
 
 
 WORKLOAD = """
@@ -214,7 +221,9 @@ def workload(tmp_path: Path) -> Children:
 
 
 def retester(machine: Machine, software: Software, children: Children | None = None) -> Retester:
-    plain = read_run(PLAIN)
+    run_without = read_run(PLAIN)
+    assert run_without is not None
+    plain = [run_without]
     with_feature = children.workload if children else None
     return Retester(machine, software, {}, plain, with_feature, Limits())
 

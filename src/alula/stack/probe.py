@@ -111,7 +111,7 @@ class _Probing:
         self.machine, self.announce, self.watch = machine, announce, watch
         self.environ = python.environ
         self.children = Children(python)
-        self.plain: Run | None = None
+        self.plain: list[Run] = []
         self.software = Software()
 
     def checks(self) -> Iterator[Check]:
@@ -140,7 +140,7 @@ class _Probing:
         self.announce("tokens")
         first = self.children.workload()
         yield check_first(first)
-        self.plain = read_run(first.measured)
+        self._keep(read_run(first.measured))
         if self.baseline is None or self.asked.baseline is None:
             yield Check(Stage.GREEDY, "the baseline's tokens", Result.NOT_RUN, _NO_BASELINE)
             yield Check(Stage.THROUGHPUT, "tokens a second", Result.NOT_RUN, _NO_BASELINE)
@@ -151,13 +151,13 @@ class _Probing:
         """Runs of both environments in turns, so that a machine that slows down slows both."""
         python = self.children.python
         old = Children(Python(python_of(prefix), python.gpus, python.environ, python.workload))
-        ours, theirs = [self.plain], list[Run | None]()
+        theirs = list[Run | None]()
         for number in range(ROUNDS):
             self.announce(f"throughput, {number + 1} of {ROUNDS}")
             theirs.append(read_run(old.workload().measured))
             if number < ROUNDS - 1:
-                ours.append(read_run(self.children.workload().measured))
-        expected, found = theirs[0], self.plain
+                self._keep(read_run(self.children.workload().measured))
+        expected, found = theirs[0], next(iter(self.plain), None)
         if expected is None or found is None:
             who = "the baseline" if expected is None else "the environment"
             reason = f"the workload does not run in {who}"
@@ -165,8 +165,11 @@ class _Probing:
             yield Check(Stage.THROUGHPUT, "tokens a second", Result.NOT_RUN, reason)
             return
         yield check_greedy(expected, found, self.asked.limits)
-        speeds = [[run.speeds for run in runs if run] for runs in (theirs, ours)]
+        speeds = [[run.speeds for run in runs if run] for runs in (theirs, self.plain)]
         yield check_throughput(speeds[0], speeds[1], self.asked.limits)
+
+    def _keep(self, run: Run | None) -> None:
+        self.plain += [] if run is None else [run]
 
     def gates(self) -> Iterator[Retest]:
         """Those that are closed in the baseline, one at a time."""

@@ -7,7 +7,7 @@ may take the flag and skip the feature without a word, which is `noop`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from alula.diagnosis.component_gates import component_gates
@@ -41,8 +41,8 @@ class Retester:
     software: Software
     outcomes: Mapping[str, Outcome]
     """Of the probes that have run: "import", "kernel", "p2p", "collective"."""
-    plain: Run | None
-    """The workload without any feature."""
+    plain: Sequence[Run]
+    """The workload without any feature, as often as it ran."""
     run_with: Callable[[str], Outcome] | None
     """Runs the workload with one feature; None where the workload knows none."""
     limits: Limits
@@ -91,7 +91,7 @@ class Retester:
 
     def _run_feature(self, feature: str) -> tuple[Reopened, str]:
         assert self.run_with is not None
-        if self.plain is None:
+        if not self.plain:
             return Reopened.NOT_RUN, "the workload does not run without it either"
         outcome = self.run_with(feature)
         run = read_run(outcome.measured)
@@ -124,18 +124,22 @@ class Retester:
         return self.outcomes[name].parts if name in self.outcomes else {}
 
 
-def effect_of(plain: Run, run: Run, limits: Limits) -> tuple[Reopened, str]:
-    """What switching a feature on has changed: nothing, what is launched, or the tokens."""
-    same = check_greedy(plain, run, limits)
+def effect_of(plain: Sequence[Run], run: Run, limits: Limits) -> tuple[Reopened, str]:
+    """What switching a feature on has changed: nothing, what is launched, or the tokens.
+
+    A kernel whose count lies where plain runs have it says nothing: counts may vary by themselves.
+    """
+    same = check_greedy(plain[0], run, limits)
     if same.result is Result.FAILED:
         return Reopened.FAILED, f"with it {same.reason}"
-    if plain.kernels is None or run.kernels is None:
+    counted = [each.kernels for each in plain if each.kernels is not None]
+    if not counted or run.kernels is None:
         return Reopened.NOT_RUN, "it ran, but the workload does not say which kernels it launched"
-    changed = sorted(
-        name
-        for name in {*plain.kernels, *run.kernels}
-        if plain.kernels.get(name, 0) != run.kernels.get(name, 0)
-    )
+    changed = []
+    for name in sorted({*run.kernels, *(name for kernels in counted for name in kernels)}):
+        usual = [kernels.get(name, 0) for kernels in counted]
+        if not min(usual) <= run.kernels.get(name, 0) <= max(usual):
+            changed.append(name)
     if not changed:
         return Reopened.NOOP, "with it the very same kernels are launched: it was skipped"
     return Reopened.OPEN, f"{len(changed)} kernels differ with it ({changed[0]}), {same.reason}"
