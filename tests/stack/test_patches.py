@@ -707,3 +707,43 @@ def test_without_git_nothing_is_guessed(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MachineError, match="local changes cannot be looked at"):
         find(environment_at(tmp_path / "env"), tmp_path / "saved")
+
+
+def test_a_second_change_of_a_file_that_is_gone_is_obsolete_too(tmp_path: Path) -> None:
+    checkout = package(tmp_path / "engine")
+    commit(checkout, "one", {"python/engine/gone.py": text(line_3="mine")})
+    commit(checkout, "two", {"python/engine/gone.py": text(line_3="mine", line_4="mine")})
+    install(tmp_path / "env", "engine", "1.0", {}, origin=editable(checkout / "python"))
+    snapshot = find(environment_at(tmp_path / "env"), tmp_path / "saved")
+    judged = preview(snapshot, tmp_path / "saved", Target(versions={"engine": "2.0"}))
+    assert [each.standing for each in judged] == [Standing.OBSOLETE, Standing.OBSOLETE]
+
+
+def test_what_is_dropped_does_not_take_along_what_stands_on_its_own(tmp_path: Path) -> None:
+    checkout = package(tmp_path / "engine")
+    commit(checkout, "one", {"python/engine/dirty.py": text(line_5="mine")})
+    commit(checkout, "two", {"python/engine/dirty.py": text(line_5="mine", line_25="mine")})
+    install(tmp_path / "old", "engine", "1.0", {}, origin=editable(checkout / "python"))
+    install(tmp_path / "new", "engine", "2.0", {"engine/__init__.py": ""})
+    snapshot = find(environment_at(tmp_path / "old"), tmp_path / "saved")
+    dropped = Target(dropped=frozenset({snapshot.changes[0].id}))
+    result = reapply(tmp_path / "new", tmp_path / "saved", dropped)
+    assert [each.standing for each in result.done] == [Standing.DROP, Standing.APPLIED]
+    merged = tmp_path / "new/src/engine/python/engine/dirty.py"
+    assert merged.read_text() == text(line_25="mine")
+
+
+def test_an_edit_follows_a_file_that_was_renamed(tmp_path: Path) -> None:
+    checkout = package(tmp_path / "engine")
+    commit(checkout, "mine", {"python/engine/dirty.py": text(line_5="mine")})
+    git(checkout, "checkout", "-q", "main")
+    commit(checkout, "moved", {"python/engine/dirty.py": None, "python/engine/moved.py": text()})
+    git(checkout, "tag", "v3.0")
+    git(checkout, "checkout", "-q", "mine")
+    install(tmp_path / "old", "engine", "1.0", {}, origin=editable(checkout / "python"))
+    install(tmp_path / "new", "engine", "3.0", {"engine/__init__.py": ""})
+    find(environment_at(tmp_path / "old"), tmp_path / "saved")
+    result = reapply(tmp_path / "new", tmp_path / "saved")
+    assert [each.standing for each in result.done] == [Standing.APPLIED]
+    moved = tmp_path / "new/src/engine/python/engine/moved.py"
+    assert moved.read_text() == text(line_5="mine")

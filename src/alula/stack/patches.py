@@ -70,8 +70,8 @@ def reapply(
     end = next((n for n, each in enumerate(judged) if each.stops), len(judged))
     done, rest = judged[:end], judged[end:]
     writer = _Writer(environment, folder, snapshot, target)
-    written = [path for each in done for path in writer.make(each)]
-    written += [path for source in snapshot.sources for path in writer.checkout(source, done)]
+    written = [path for source in snapshot.sources for path in writer.checkout(source, done)]
+    written += [path for each in done for path in writer.make(each)]
     _note(environment.prefix, folder, done, written)
     kept = {each.change.what for each in done if each.standing is Standing.KEEP}
     return Reapplied(

@@ -51,7 +51,7 @@ def preview(
 
 
 def _decided(judged: Judged, target: Target) -> Judged:
-    if judged.change.id not in target.dropped:
+    if judged.change.id not in target.dropped or judged.standing is Standing.DROP:
         return judged
     return Judged(judged.change, Standing.DROP, f"as you decided; otherwise: {judged.standing}")
 
@@ -177,13 +177,16 @@ class Series:
     def _conflict(
         self, change: Change, paths: tuple[str, ...], refused: Mapping[str, Change]
     ) -> Judged:
+        gone = [path for path in change.files if self._is_gone(path)]
+        if len(gone) == len(change.files):
+            files = ", ".join(gone[:3])
+            return Judged(change, Standing.OBSOLETE, f"{self.name} no longer has {files}")
         if behind := next((refused[path] for path in paths if path in refused), None):
             reason = f"it builds on {behind.id}, which is not in the target"
             return Judged(change, Standing.CONFLICT, reason, paths)
-        how = self.git.changed(change.before, change.after)
-        edited = [path for path, letter in how.items() if letter != "A"]
-        gone = [path for path in edited if not self.git.holds(self.start, path)]
-        if edited and gone == edited and len(edited) == len(how):
-            files = ", ".join(gone[:3])
-            return Judged(change, Standing.OBSOLETE, f"{self.name} no longer has {files}")
         return Judged(change, Standing.CONFLICT, f"{self.name} changed the same lines", paths)
+
+    def _is_gone(self, path: str) -> bool:
+        """Whether the release had a file that the target has not; one of ours is not gone."""
+        had = self.git.holds(self.source.base_tree, path)
+        return had and not self.git.holds(self.start, path)

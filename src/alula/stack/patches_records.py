@@ -118,10 +118,6 @@ class Snapshot:
     notes: tuple[str, ...] = ()
     format: int = FORMAT
 
-    def source(self, package: str) -> Source:
-        """The checkout that a change of a series belongs to."""
-        return next(source for source in self.sources if source.package == package)
-
 
 @dataclass(frozen=True, slots=True)
 class Judged:
