@@ -100,7 +100,7 @@ def test_a_probe_of_an_environment_without_torch(tmp_path: Path) -> None:
     code, said = call("probe", tmp_path / "env")
     assert code == 0
     assert said.startswith("nothing failed, but not all was run: checks ")
-    assert "not run one token: torch is not installed" in said
+    assert "one token\n  not run all of it: torch is not installed" in said
     write(site, {"one.py": "edited\n"})
     code, said = call("probe", tmp_path / "env", "--json")
     answer = json.loads(said)

@@ -128,7 +128,7 @@ class _Probing:
         if torch is None or torch.result is not Result.PASSED:
             why = "torch cannot be imported" if torch else "torch is not installed"
             for stage in list(Stage)[list(Stage).index(Stage.KERNEL) :]:
-                yield Check(stage, stage.value, Result.NOT_RUN, why)
+                yield Check(stage, "all of it", Result.NOT_RUN, why)
             return
         self.announce("kernel")
         yield from self.children.kernels()

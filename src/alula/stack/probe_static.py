@@ -68,7 +68,9 @@ def check_static(machine: Machine, environment: Environment, software: Software)
             yield Check(Stage.STATIC, f"linkage of {named}", _held(not broken), told)
         yield from _images(machine, component)
     unmet = [gate for gate in gates if gate.layer is Layer.VERSION_CHECK]
-    yield Check(Stage.STATIC, "requirements of the components", _held(not unmet), _told(unmet))
+    if software.components:
+        told = _told(unmet)
+        yield Check(Stage.STATIC, "requirements of the components", _held(not unmet), told)
     if machine.driver.version:
         old = [gate for gate in gates if gate.component.startswith("driver")]
         yield Check(Stage.STATIC, f"driver {machine.driver.version}", _held(not old), _told(old))
