@@ -1,1 +1,1 @@
-"""An environment's upgrade: planned, built beside the working one, verified, rolled back."""
+"""Plans of a serving stack: indexes, constraints, plan, build, switch, roll back."""
