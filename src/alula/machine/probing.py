@@ -65,11 +65,31 @@ def run_probes(
         elif name in ("p2p", "collective") and gpus < 2:
             yield Outcome(name, Ending.NOT_RUN, findings=("it needs two GPUs",))
         else:
-            script = _SCRIPTS / f"{name}_probe.py"
-            command = [str(python), "-I", str(script)]
-            with tempfile.TemporaryDirectory() as caches:
-                within = _activated(python, environ, Path(caches))
-                yield run_script(name, command, SECONDS[name], environ=within)
+            yield run_probe(name, [script_of(name)], SECONDS[name], python, environ)
+
+
+def script_of(name: str) -> Path:
+    """The script of a probe."""
+    return _SCRIPTS / f"{name}_probe.py"
+
+
+def run_probe(
+    name: str,
+    command: Sequence[str | Path],
+    seconds: float,
+    python: Path,
+    environ: Mapping[str, str],
+    isolated: bool = True,
+) -> Outcome:
+    """Run a script by an environment's Python: its path, and its arguments.
+
+    An isolated one sees nothing of PYTHONPATH and of the folder that it lies in.
+    """
+    flags = ["-I"] if isolated else []
+    with tempfile.TemporaryDirectory() as caches:
+        within = _activated(python, environ, Path(caches))
+        full = [str(python), *flags, *map(str, command)]
+        return run_script(name, full, seconds, environ=within)
 
 
 def _activated(python: Path, environ: Mapping[str, str], caches: Path) -> dict[str, str]:
