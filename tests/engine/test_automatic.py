@@ -146,6 +146,46 @@ def test_it_says_what_it_measured() -> None:
     assert "1 row 20.0 ms, 5 rows 21.0 ms, so 1.05 tokens a round break even" in made.reason
 
 
+def test_it_counts_on_the_worst_of_every_launch_that_is_not_read_yet() -> None:
+    """Free-running, a launch is chosen for while two are in no book; the bound holds."""
+    speculator = AutomaticSpeculator(NgramDrafter(parse_shape("chain:4")), FLAT, "a drafter")
+    step = _round(Sequence(7, [1], SamplingParams(), key=0))
+    chosen, seconds, plain = [0, speculator.depth(step)], 0.0, 0.0
+    for _ in range(1500):
+        chosen.append(speculator.depth(step))
+        drafted = chosen.pop(0)
+        taken = FLAT.at(1 + drafted)
+        record = LaunchRecord(1, 0, drafted, 1, taken)
+        speculator.observe(record, [(7, _emitted(drafted, 0))])
+        seconds, plain = seconds + taken, plain + FLAT.at(1)
+        assert seconds <= 1.03 * plain + 5 * FLAT.at(1) + 1e-9
+    assert seconds > plain
+
+
+def test_it_takes_its_costs_from_rounds_as_they_are_launched() -> None:
+    """Of one and of the most sequences; drafts cost nothing where they are timed at nothing."""
+
+    class Timed:
+        def seconds(self, sequences: int, pending: int, depth: int) -> float:
+            return 1e-3 * (1 + 0.01 * sequences * (1 + pending) + 0.25 * depth)
+
+    made = AutomaticSpeculator(NgramDrafter(parse_shape("chain:4")), STEEP, "a drafter")
+    made.measure(Timed(), 8)  # type: ignore[arg-type]
+    assert "1 row 1.0 ms, 5 rows 1.1 ms" in made.reason
+    assert made._level_seconds(1) == pytest.approx(0.25e-3)
+    assert made._level_seconds(8) == pytest.approx(0.25e-3)
+    assert made._cost.at(40) == pytest.approx(1.4e-3)
+
+
+def test_a_failed_launch_is_not_waited_for() -> None:
+    speculator = AutomaticSpeculator(NgramDrafter(parse_shape("chain:4")), FLAT, "a drafter")
+    step = _round(Sequence(7, [1], SamplingParams(), key=0))
+    for _ in range(200):
+        speculator.depth(step)
+        speculator.abandon()
+    assert speculator.depth(step) > 0
+
+
 # In an engine
 
 

@@ -155,15 +155,16 @@ def test_logprobs_are_those_of_tight_rounds(bench: Bench) -> None:
         assert logprobs(dense(bench, words)) == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_policy_that_varies_its_depth_is_never_run_ahead_of(bench: Bench) -> None:
+@pytest.mark.parametrize("steady", [False, True])
+def test_the_depth_may_vary_from_launch_to_launch(bench: Bench, steady: bool) -> None:
     class Varying(Speculator):
-        steady = False
-
         def depth(self, step: object) -> int:  # noqa: ARG002
             self.calls = getattr(self, "calls", 0) + 1
             return self.calls % 4
 
-    made = engine(bench.model, Varying(bench.speculator("eagle chain:3")._drafter))
+    varying = Varying(bench.speculator("eagle chain:3")._drafter)
+    varying.steady = steady
+    made = engine(bench.model, varying)
     runner = made._runner
     runner.rounds = Rounds(runner.lines, runner._round)
     assert answers(made, bench.cases, together=True) == bench.plain
@@ -176,6 +177,14 @@ def test_what_kernels_read_by_number_is_contiguous(bench: Bench, count: int) -> 
     launch = build_dense(torch.arange(count), runner.lines, 32, runner._shape, 3)
     rows, parts = launch.rows, (launch.ids, launch.last, *launch.nodes)
     assert all(part.is_contiguous() for part in (*parts, *rows[:6], rows.tail))
+
+
+def test_a_size_is_timed_on_the_spare_line(bench: Bench) -> None:
+    made = dense(bench, "eagle chain:3")
+    rounds = made._runner.rounds
+    assert rounds is not None
+    assert rounds.seconds(2, 3, 3) > rounds.seconds(1, 0, 0) > 0
+    assert answers(made, bench.cases, together=True) == bench.plain
 
 
 def test_sizes_are_powers_of_two_up_to_the_most() -> None:

@@ -46,7 +46,7 @@ def test_a_depth_that_was_not_reached_is_not_observed():
 
 def test_without_evidence_acceptance_starts_low_and_falls():
     assert Survival().acceptance(3) == pytest.approx([0.5, 0.4, 0.32])
-    assert Survival().expected(2) == pytest.approx(0.5 + 0.5 * 0.4)
+    assert Survival().expected(2)[-1] == pytest.approx(0.5 + 0.5 * 0.4)
 
 
 def test_survival_follows_a_change():
@@ -100,7 +100,7 @@ def test_drafting_that_does_not_pay_is_not_chosen():
 
 def test_a_gain_within_the_margin_is_not_worth_a_change():
     survival = _survival(0.5)
-    gain = (1 + survival.expected(1)) * FLAT.at(1) / (FLAT.at(2) + 0.003)
+    gain = (1 + survival.expected(1)[0]) * FLAT.at(1) / (FLAT.at(2) + 0.003)
     assert choose_depth(FLAT, [survival], 1, 0.003, margin=gain - 1 - 1e-6).depth == 1
     assert choose_depth(FLAT, [survival], 1, 0.003, margin=gain - 1 + 1e-6).depth == 0
 
@@ -113,7 +113,7 @@ def test_the_depth_has_the_best_rate(table, rates, deepest, draft):
     batch = len(survivals)
 
     def rate(depth):
-        tokens = sum(1 + survival.expected(depth) for survival in survivals)
+        tokens = sum(1 + sum(survival.expected(depth)[-1:]) for survival in survivals)
         return tokens / (cost.at(batch * (1 + depth)) + depth * draft)
 
     best = max(range(deepest + 1), key=rate)

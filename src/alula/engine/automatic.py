@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from statistics import median
 
 import torch
 
 from alula.cache.pool import KVPool
 from alula.engine.core import LaunchRecord
+from alula.engine.rounds import Rounds
 from alula.engine.runner import Emitted
 from alula.engine.scheduler import Step
 from alula.engine.speculator import Speculator
@@ -28,21 +30,44 @@ _MEMORY = 0.9  # of a mean that follows the machine's speed, per launch
 class AutomaticSpeculator(Speculator):
     """Drafts as deep as pays, and not at all where nothing does.
 
-    What it may lose against plain decoding is bounded by a ledger, whatever is accepted.
+    What it may lose against plain decoding is bounded by a ledger, whatever is accepted. It
+    chooses from what it has seen: a launch that begins before the one before it was read is
+    chosen for without that.
     """
-
-    steady = False
 
     def __init__(self, drafter: Drafter, cost: RowCost, what: str) -> None:
         """`cost`: seconds of a launch by rows, measured; `what` names the drafter."""
         super().__init__(drafter, _explain(what, cost, drafter.shape.nodes))
         self._cost = cost
-        self._policy = DepthPolicy(
-            Ledger(_ALLOWED_PLAIN_STEPS * cost.at(1)), drafter.shape.depth, self._nodes
-        )
+        self._policy = self._new_policy()
         self._survivals: dict[int, Survival] = {}
-        self._choice = Choice(0, "nothing to draft for", cost.at(1), cost.at(1))
+        self._what = what
+        self._draft_cost: RowCost | None = None
         self._pace = 1.0
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Launches under way have failed; nothing of them will be observed."""
+        nothing = Choice(0, "nothing to draft for", 0.0, 0.0)
+        self._unbooked = deque([nothing])
+
+    def measure(self, rounds: Rounds, most: int) -> None:
+        """Take the costs from rounds as they are launched, of one and of `most` sequences.
+
+        A round is timed plain, with what it verifies and with what it drafts.
+        """
+        depth, rows, drafts = self.shape.depth, {}, {}
+        for batch in {1, most}:
+            plain = rows[batch] = rounds.seconds(batch, 0, 0)
+            rows[batch * (1 + self.shape.nodes)] = rounds.seconds(batch, depth, 0)
+            drafts[batch] = max(rounds.seconds(batch, 0, depth) - plain, 0.0) / depth
+        self._cost, self._draft_cost = RowCost(rows), RowCost(drafts)
+        self._policy = self._new_policy()
+        self.reason = _explain(self._what, self._cost, self.shape.nodes)
+
+    def _new_policy(self) -> DepthPolicy:
+        ledger = Ledger(_ALLOWED_PLAIN_STEPS * self._cost.at(1))
+        return DepthPolicy(ledger, self.shape.depth, self._nodes)
 
     def _nodes(self, depth: int) -> int:
         return nodes_to(self.shape, depth)
@@ -50,16 +75,22 @@ class AutomaticSpeculator(Speculator):
     def depth(self, step: Step) -> int:
         """Levels to draft for the launch after `step`."""
         sequences = [*step.rounds, *(chunk.sequence for chunk in step.chunks if chunk.final)]
-        if not sequences:
-            return 0
-        survivals = [self._survivals.setdefault(s.id, Survival()) for s in sequences]
-        # The launch about to run verifies what was chosen before it, and is in no book yet.
-        under_way = max(0.0, self._choice.seconds - self._choice.plain_seconds)
-        self._choice = self._policy.choose(self._cost, survivals, self.draft_seconds, under_way)
-        return self._choice.depth
+        # Launches under way verify what was chosen before them, and are in no book yet.
+        under_way = sum(max(0.0, c.seconds - c.plain_seconds) for c in self._unbooked)
+        choice = Choice(0, "nothing to draft for", 0.0, 0.0)
+        if sequences:
+            survivals = [self._survivals.setdefault(s.id, Survival()) for s in sequences]
+            draft = self._level_seconds(len(sequences))
+            choice = self._policy.choose(self._cost, survivals, draft, under_way)
+        self._unbooked.append(choice)
+        return choice.depth
+
+    def _level_seconds(self, batch: int) -> float:
+        return self._draft_cost.at(batch) if self._draft_cost else self.draft_seconds
 
     def observe(self, record: LaunchRecord, rounds: list[tuple[int, Emitted]]) -> None:
         """Learn acceptance from every round, and the machine's pace from plain launches."""
+        verified = self._unbooked.popleft() if len(self._unbooked) > 1 else self._unbooked[0]
         for sequence_id, emitted in rounds:
             if emitted.drafted:
                 self._survivals[sequence_id].observe(emitted.drafted, emitted.accepted)
@@ -69,10 +100,10 @@ class AutomaticSpeculator(Speculator):
         tokens = record.emitted / record.sequences
         if record.draft_nodes == 0:
             self._pace = _MEMORY * self._pace + (1 - _MEMORY) * record.seconds / plain
-            self._policy.record(self._choice._replace(plain_seconds=plain), 1, plain)
+            self._policy.record(verified._replace(plain_seconds=plain), 1, plain)
         else:
             seconds = record.seconds / self._pace
-            self._policy.record(self._choice._replace(plain_seconds=plain), tokens, seconds)
+            self._policy.record(verified._replace(plain_seconds=plain), tokens, seconds)
 
     def forget(self, sequence_id: int) -> None:
         """A sequence has ended."""

@@ -138,6 +138,8 @@ class Engine:
             self._constraint,
             graphs=settings.graphs,
         )
+        if self._runner.rounds is not None:
+            speculator.measure(self._runner.rounds, settings.max_sequences)
         self._requests: dict[str, Request] = {}
         self._by_sequence: dict[int, tuple[Request, Answer]] = {}
         self._tables: dict[int, int] = {}
@@ -210,6 +212,7 @@ class Engine:
                 self._step()
             except BaseException:
                 self._ahead = None
+                self._speculator.abandon()
                 self.scheduler.abandon()
                 raise
 

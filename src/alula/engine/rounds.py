@@ -7,7 +7,9 @@ at the same time, and what one leaves is read before the next is launched.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -42,6 +44,8 @@ class Size(NamedTuple):
     wants: Wants
 
 
+_GREEDY = Wants(noise=False, filters=0, adjustments=False)
+_TIMINGS, _IN_A_ROW = 3, 5
 Compute = Callable[[Tensor, Size], Outcome]
 """A round of the lines [S], on the device."""
 
@@ -74,6 +78,18 @@ class Rounds:
         size = Size(rounded(len(lines), self._lines.count), pending, depth, wants)
         filled = [*lines, *[self._lines.spare] * (size.sequences - len(lines))]
         return self._launch(filled, size)
+
+    def seconds(self, sequences: int, pending: int, depth: int) -> float:
+        """What a greedy round of this size takes while it runs freely, on the spare line."""
+        spare = [self._lines.spare] * sequences
+        taken = []
+        for _ in range(_TIMINGS + 1):
+            started = time.perf_counter()
+            for _ in range(_IN_A_ROW):
+                flight = self.launch(spare, pending, depth, _GREEDY)
+            flight.read()
+            taken.append((time.perf_counter() - started) / _IN_A_ROW)
+        return median(taken[1:])  # the first captures what is not captured yet
 
     def _launch(self, lines: list[int], size: Size) -> Flight:
         at = torch.tensor(lines, device=self._lines.device)

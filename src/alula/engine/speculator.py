@@ -18,6 +18,7 @@ from alula.speculation.tree import NO_DRAFT, TreeShape, parse_shape
 if TYPE_CHECKING:
     from alula.engine.core import LaunchRecord
     from alula.engine.drafting import Drafting
+    from alula.engine.rounds import Rounds
     from alula.engine.runner import Emitted
     from alula.engine.scheduler import Step
     from alula.speculation.drafter import Drafter
@@ -69,6 +70,12 @@ class Speculator:
 
     def forget(self, sequence_id: int) -> None:
         """A sequence has ended."""
+
+    def abandon(self) -> None:
+        """Launches under way have failed; nothing of them will be observed."""
+
+    def measure(self, rounds: Rounds, most: int) -> None:
+        """Rounds of up to `most` sequences are launched through `rounds` here."""
 
 
 class Asked(NamedTuple):

@@ -81,9 +81,9 @@ class Survival:
             rates.append(rates[-1] * self._falloff if rates else self._start)
         return rates
 
-    def expected(self, depth: int) -> float:
-        """A(depth), the drafted tokens a round is expected to accept."""
-        return sum(accumulate(self.acceptance(depth), float.__mul__))
+    def expected(self, most: int) -> list[float]:
+        """A(1) … A(most), the drafted tokens a round of each depth is expected to accept."""
+        return list(accumulate(accumulate(self.acceptance(most), float.__mul__)))
 
 
 class Choice(NamedTuple):
@@ -115,8 +115,9 @@ def choose_depth(
     batch = len(survivals)
     plain = cost.at(batch)
     best, least = None, 0.0 if shallowest else 1 + margin
+    accepted = [sum(a) for a in zip(*(s.expected(max_depth) for s in survivals), strict=True)]
     for depth in range(1, max_depth + 1):
-        tokens = 1 + sum(survival.expected(depth) for survival in survivals) / batch
+        tokens = 1 + accepted[depth - 1] / batch
         seconds = cost.at(batch * (1 + nodes(depth))) + depth * draft_seconds
         gain = tokens * plain / seconds
         if gain > least:
