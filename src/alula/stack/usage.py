@@ -1,0 +1,62 @@
+"""Which processes run in an environment, as the system shows them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+_PROCESSES = Path("/proc")
+_LINKS = ("exe", "cwd", "root")
+_TEXTS = ("cmdline", "environ", "maps")
+
+
+class Usage(NamedTuple):
+    """Processes by environment, and how many could not be looked into."""
+
+    processes: Mapping[str, tuple[int, ...]]
+    hidden: int
+
+
+def processes_in(folders: Mapping[str, Path], processes: Path = _PROCESSES) -> Usage:
+    """The processes that have a folder as program, library, directory, argument or variable.
+
+    An environment's Python is a link to another place, so that the program alone tells nothing.
+    """
+    wanted = {name: os.fsencode(folder.resolve()) for name, folder in folders.items()}
+    found: dict[str, list[int]] = {name: [] for name in folders}
+    hidden = 0
+    for process in processes.glob("[0-9]*"):
+        try:
+            seen = b"\0".join(_seen(process))
+        except PermissionError:
+            hidden += 1
+            continue
+        except OSError:
+            continue  # it has ended meanwhile
+        for name, folder in wanted.items():
+            if _holds(seen, folder):
+                found[name].append(int(process.name))
+    return Usage({name: tuple(sorted(each)) for name, each in found.items()}, hidden)
+
+
+def _seen(process: Path) -> Iterator[bytes]:
+    for name in _TEXTS:
+        yield (process / name).read_bytes()
+    for name in _LINKS:
+        try:
+            yield os.fsencode((process / name).readlink()) + b"\0"
+        except FileNotFoundError:
+            continue  # threads of the system have no program
+
+
+def _holds(seen: bytes, folder: bytes) -> bool:
+    """Whether a folder, or something in it, is named; not one whose name only begins alike."""
+    start = seen.find(folder)
+    while start >= 0:
+        end = start + len(folder)
+        if seen[end : end + 1] in (b"", b"/", b"\0", b"\n", b":", b" ", b"'", b'"'):
+            return True
+        start = seen.find(folder, end)
+    return False
