@@ -13,6 +13,7 @@ import csv
 import hashlib
 import stat
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from email.parser import HeaderParser
@@ -28,6 +29,7 @@ from alula.stack.lock import Wheel
 _PIECE = 1 << 20
 _LARGEST_TEXT = 64 << 20
 _UNHASHED = ("RECORD", "RECORD.jws", "RECORD.p7s")
+_PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _SCHEMES = ("purelib", "platlib", "scripts", "data", "headers")
 
 Advance = Callable[[int], None]
@@ -83,7 +85,7 @@ def look_through(path: Path, wheel: Wheel, tags: Set[Tag], advance: Advance) -> 
             return _contents(archive, path.stat().st_size, wheel, advance)
     except (_Refused, zipfile.BadZipFile, UnicodeDecodeError, configparser.Error) as error:
         raise _refusal(wheel, str(error)) from error
-    except (NotImplementedError, RuntimeError, EOFError, csv.Error, ValueError) as error:
+    except (zlib.error, csv.Error, EOFError, RuntimeError, ValueError) as error:
         raise _refusal(wheel, f"it cannot be read: {error}") from error
 
 
@@ -108,9 +110,9 @@ def _check_file_name(wheel: Wheel, tags: Set[Tag]) -> None:
 
 
 def _contents(archive: zipfile.ZipFile, size: int, wheel: Wheel, advance: Advance) -> Contents:
-    entries = [entry for entry in archive.infolist() if not entry.is_dir()]
     for entry in archive.infolist():
         _check_entry(entry)
+    entries = [entry for entry in archive.infolist() if not entry.is_dir()]
     _check_sizes(entries, size)
     names = [entry.filename for entry in entries]
     info = _info_folder(names, wheel)
@@ -143,8 +145,8 @@ def _check_entry(entry: zipfile.ZipInfo) -> None:
         raise _Refused(f"its entry {name!r} is a symbolic link")
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
         raise _Refused(f"its entry {name!r} is neither a file nor a folder")
-    if entry.flag_bits & 0x1:
-        raise _Refused(f"its entry {name!r} is encrypted")
+    if entry.flag_bits & 0x1 or entry.compress_type not in _PACKED:
+        raise _Refused(f"its entry {name!r} is encrypted, or packed as in no wheel")
 
 
 def _check_sizes(entries: list[zipfile.ZipInfo], size: int) -> None:

@@ -75,6 +75,7 @@ def _fetch(places: Places, wheel: Wheel, advance: Advance, stop: threading.Event
     except AlulaError:
         raise
     except urllib.error.HTTPError as error:
+        error.close()
         raise _gone(wheel, f"{_host(wheel)} answered {error.code} {error.reason}") from error
     except urllib.error.URLError as error:
         if isinstance(error.reason, FileNotFoundError):

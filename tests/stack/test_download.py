@@ -1,0 +1,172 @@
+"""Downloads that are not what was locked, from servers that do what servers do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from alula.errors import AlulaError, MachineError, PackageError
+from alula.models.progress import silent
+from alula.stack.download import check_hash, fetch, missing
+from alula.stack.lock import Wheel
+from alula.stack.places import Places
+from made_wheels import make_wheel, wheel_of
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+@contextmanager
+def _served(answer: Answer) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # noqa: N802
+            answer(self)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/feather-1.0-py3-none-any.whl"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _sends(data: bytes, announced: int | None = None) -> Answer:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        if announced is not None:
+            handler.send_header("Content-Length", str(announced))
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    return answer
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    found = Places(tmp_path / "stack")
+    found.make()
+    return found
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    return make_wheel(tmp_path, files={"feather/data": bytes(range(256)) * 40})
+
+
+def _refused(places: Places, wheel: Wheel, kind: type[AlulaError]) -> str:
+    with pytest.raises(kind) as refusal:
+        fetch(places, [wheel], silent)
+    assert missing(places, [wheel])
+    assert [path for path in (places.root / "wheels").rglob("*") if path.is_file()] == []
+    return str(refusal.value)
+
+
+def test_what_was_fetched_is_not_fetched_again(places: Places, wheel: Path) -> None:
+    with _served(_sends(wheel.read_bytes(), wheel.stat().st_size)) as url:
+        found = wheel_of(wheel, url)
+        assert fetch(places, [found], silent) == wheel.stat().st_size
+    assert fetch(places, [found], silent) == 0
+    kept = places.wheel(found.sha256, found.filename)
+    assert kept.read_bytes() == wheel.read_bytes()
+    check_hash(kept, found)
+
+
+def test_a_file_without_announced_size_is_taken(places: Places, wheel: Path) -> None:
+    with _served(_sends(wheel.read_bytes())) as url:
+        found = wheel_of(wheel, url).model_copy(update={"size": None})
+        assert fetch(places, [found], silent) == wheel.stat().st_size
+
+
+def test_a_wrong_hash_is_refused(places: Places, wheel: Path) -> None:
+    data = wheel.read_bytes()[:-1] + b"x"
+    with _served(_sends(data, len(data))) as url:
+        assert "its sha256 is" in _refused(places, wheel_of(wheel, url), PackageError)
+
+
+def test_a_truncated_download_is_refused(places: Places, wheel: Path) -> None:
+    data = wheel.read_bytes()
+    with _served(_sends(data[:100], len(data))) as url:
+        told = _refused(places, wheel_of(wheel, url), MachineError)
+    assert f"100 of {len(data)} bytes" in told
+    with _served(_sends(data[:100])) as url:
+        assert "100 of" in _refused(places, wheel_of(wheel, url), MachineError)
+
+
+def test_another_size_than_the_locks_is_refused(places: Places, wheel: Path) -> None:
+    data = wheel.read_bytes() + b"more"
+    with _served(_sends(data, len(data))) as url:
+        assert "announces" in _refused(places, wheel_of(wheel, url), PackageError)
+    with _served(_sends(data)) as url:
+        assert "more than its" in _refused(places, wheel_of(wheel, url), PackageError)
+
+
+def test_a_file_that_is_gone_is_named(places: Places, wheel: Path, tmp_path: Path) -> None:
+    with _served(lambda handler: handler.send_error(404)) as url:
+        assert "answered 404" in _refused(places, wheel_of(wheel, url), PackageError)
+    absent = wheel_of(wheel, (tmp_path / "gone.whl").as_uri())
+    assert "no longer at its address" in _refused(places, absent, PackageError)
+
+
+def test_an_index_that_is_down_is_named(places: Places, wheel: Path) -> None:
+    with _served(_sends(b"")) as url:
+        pass
+    told = _refused(places, wheel_of(wheel, url), MachineError)
+    assert "the index test does not answer" in told
+
+
+def test_an_index_that_hangs_up_is_named(places: Places, wheel: Path) -> None:
+    with _served(lambda _: None) as url:
+        assert "does not answer" in _refused(places, wheel_of(wheel, url), MachineError)
+
+
+def test_a_silent_index_is_not_waited_for(
+    places: Places, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("alula.stack.download._SECONDS", 0.2)
+    done = threading.Event()
+
+    def silence(handler: BaseHTTPRequestHandler) -> None:
+        _sends(b"PK", 5000)(handler)
+        done.wait(5)
+
+    with _served(silence) as url:
+        found = wheel_of(wheel, url).model_copy(update={"size": None})
+        assert "timed out" in _refused(places, found, MachineError)
+        done.set()
+
+
+def test_a_full_disk_is_told_before_the_download(
+    places: Places, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
+    assert "no room on the disk" in _refused(places, wheel_of(wheel), MachineError)
+
+
+def test_one_failure_leaves_what_was_complete(places: Places, tmp_path: Path) -> None:
+    good = wheel_of(make_wheel(tmp_path, "quill"))
+    bad = wheel_of(make_wheel(tmp_path), (tmp_path / "gone.whl").as_uri())
+    with pytest.raises(PackageError):
+        fetch(places, [good, bad], silent)
+    assert bad in missing(places, [good, bad])
+    fetch(places, [good], silent)
+    assert missing(places, [good]) == []
+
+
+def test_a_kept_file_that_was_damaged_is_removed(places: Places, wheel: Path) -> None:
+    found = wheel_of(wheel)
+    fetch(places, [found], silent)
+    kept = places.wheel(found.sha256, found.filename)
+    kept.write_bytes(b"bitrot")
+    with pytest.raises(PackageError, match="damaged"):
+        check_hash(kept, found)
+    assert missing(places, [found]) == [found]
