@@ -141,7 +141,8 @@ def test_refusals_say_why_and_have_their_code(alula: Alula, tmp_path: Path) -> N
     done = alula("stack", "apply", path, "--python", sys.executable, "--json")
     assert done.code == 8
     assert "does not list x" in json.loads(done.out)["error"]["why"]
-    assert [line.split(":")[0].strip() for line in done.err.splitlines()] == ["error", "why", "fix"]
+    parts = [line.split(":")[0].strip() for line in done.err.splitlines()]
+    assert parts[-3:] == ["error", "why", "fix"]
     assert alula("stack", "switch", name).code == 2
     (tmp_path / "no.json").write_text("{}")
     assert alula("stack", "apply", tmp_path / "no.json").code == 2
@@ -163,11 +164,12 @@ def _killed_while_building(
         path, name = _lock(tmp_path, f"1.{number}")
         call = [*command, "stack", "apply", str(path), "--python", sys.executable]
         with subprocess.Popen(call, env=environ, start_new_session=True) as child:
-            time.sleep(chance.uniform(0.2, 0.9))
+            while not places.record(name).exists():
+                time.sleep(0.001)
+            time.sleep(chance.uniform(0.0, 0.4))
             # Alone, so that uv goes on for a moment, or with all that it has started.
             (os.kill if number % 2 else os.killpg)(child.pid, signal.SIGKILL)
-        record = places.record(name)
-        left.append(json.loads(record.read_text())["state"] if record.exists() else "nothing")
+        left.append(json.loads(places.record(name).read_text())["state"])
         assert places.current.resolve() == places.environment("old")
         assert hashes(places.environment("old")) == before
         subprocess.run(call, env=environ, check=True)
@@ -180,10 +182,10 @@ def _killed_while_building(
 def test_a_build_killed_at_any_moment_is_completed_by_the_next(
     process: Process, places: Places, tmp_path: Path
 ) -> None:
-    assert len(_killed_while_building(process, places, tmp_path, 2)) == 2
+    assert "building" in _killed_while_building(process, places, tmp_path, 2)
 
 
 @pytest.mark.slow
 def test_twenty_five_builds_killed(process: Process, places: Places, tmp_path: Path) -> None:
     left = _killed_while_building(process, places, tmp_path, 25)
-    assert left.count("building") > 5
+    assert left.count("building") > 12

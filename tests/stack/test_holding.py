@@ -33,10 +33,10 @@ def _names(places: Places) -> set[str]:
 
 def test_a_child_that_outlives_its_builder_is_waited_for(places: Places) -> None:
     """uv goes on writing when alula alone is killed: no second builder may write beside it."""
-    with building(places, "a") as held:
+    with building(places, "a", silent) as held:
         child = subprocess.Popen(["sleep", "0.6"], pass_fds=(held,))
     began = time.monotonic()
-    with building(places, "a"):
+    with building(places, "a", silent):
         assert child.wait(0.2) == 0
     assert time.monotonic() - began > 0.3
 
@@ -44,8 +44,8 @@ def test_a_child_that_outlives_its_builder_is_waited_for(places: Places) -> None
 def test_a_second_builder_is_told(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("alula.stack.holding._ORPHAN_SECONDS", 0.1)
     monkeypatch.setattr("alula.stack.holding._GLANCE_SECONDS", 0.1)
-    with building(places, "a"):
-        with pytest.raises(MachineError, match="another process"), building(places, "a"):
+    with building(places, "a", silent):
+        with pytest.raises(MachineError, match="another process"), building(places, "a", silent):
             pass
         with pytest.raises(MachineError, match="builds or removes"):
             share(places, "a")
@@ -78,7 +78,7 @@ def test_what_was_not_finished_is_removed_and_what_is_built_is_not(places: Place
         record = pretend(places, name)
         text = record.model_copy(update={"state": "building"}).model_dump_json()
         places.record(name).write_text(text)
-    with building(places, "a"):
+    with building(places, "a", silent):
         done = prune(places, 3, silent)
     assert done.removed == ("b",)
     assert "builds it" in dict(done.kept)["a"]

@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from alula.cli import options
-from alula.cli.console import print_dim, print_json, print_text, progress_bar
+from alula.cli.console import messages, print_dim, print_json, print_text, progress_bar
 from alula.errors import UsageError
 
 if TYPE_CHECKING:
+    from alula.models.progress import Task
     from alula.stack.link import Move
     from alula.stack.places import Places
+
 
 Name = Annotated[
     str | None, typer.Option(help="Call the environment this.", metavar="NAME", show_default=False)
@@ -43,7 +47,7 @@ def apply(
     from alula.stack.places import stack_home
 
     began = time.monotonic()
-    applied = build(stack_home(), Lock.read(lock), progress_bar, name, python)
+    applied = build(stack_home(), Lock.read(lock), _progress, name, python)
     record, seconds = applied.record, time.monotonic() - began
     packages = len(record.lock.packages) if record.lock else 0
     if json:
@@ -69,6 +73,15 @@ def apply(
         print_text(f"  {note}")
     print_text(f"  {record.path}")
     print_text(f"  use it: alula stack switch {record.name}")
+
+
+@contextmanager
+def _progress(description: str, total: int, /) -> Iterator[Task]:
+    """A bar on a terminal, a line elsewhere: a build takes minutes, and logs are read too."""
+    if not messages().is_terminal:
+        print_dim([f"{description} …"])
+    with progress_bar(description, total) as task:
+        yield task
 
 
 def switch(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from alula.errors import UsageError
 from alula.machine.environment import environment_at
-from alula.machine.probing import python_of
+from alula.machine.source import exists
 from alula.stack import link
 from alula.stack.holding import changing
 from alula.stack.journal import Entry, append
@@ -34,7 +34,12 @@ def adopt(places: Places, path: Path, name: str | None = None) -> Adopted:
     path = path.expanduser().absolute()
     path = path.parent.resolve() / path.name if path.is_symlink() else path.resolve()
     found = environment_at(path)
-    python_of(path)
+    if not exists(path / "bin/python"):
+        raise UsageError(
+            f"{path} cannot be adopted",
+            "there is no bin/python in it to run anything with",
+            "name the folder of a virtual environment or a conda prefix",
+        )
     record = Record(
         name=checked(name or path.name.lstrip(".") or "baseline"),
         path=path,

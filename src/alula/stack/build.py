@@ -80,7 +80,7 @@ def apply(
     version = python_version(lock)
     check_platform(lock)
     _check_once(lock)
-    with building(places, name) as held:
+    with building(places, name, progress) as held:
         known = read_record(places, name)
         if known is not None:
             _check_same(known, lock)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from alula.errors import MachineError
+from alula.models.progress import Progress
 from alula.stack.places import Places
 
 _ORPHAN_SECONDS = 30.0
@@ -31,26 +32,35 @@ def changing(places: Places) -> Iterator[None]:
 
 
 @contextmanager
-def building(places: Places, name: str) -> Iterator[int]:
+def building(places: Places, name: str, progress: Progress) -> Iterator[int]:
     """The only one to build an environment; the lock's descriptor is for children to inherit.
 
     A child that outlives a killed builder keeps the lock, so that no second builder writes beside
     it; it is waited for. MachineError where somebody else goes on.
     """
     places.make()
-    until = time.monotonic() + _ORPHAN_SECONDS
-    while (file := _locked(places.lock(name), fcntl.LOCK_EX)) is None:
-        if time.monotonic() > until:
-            raise MachineError(
-                f"the environment {name} is in use",
-                "another process builds it or runs in it",
-                "wait for it, or give the new one another --name",
-            )
-        time.sleep(_POLL_SECONDS)
+    file = _locked(places.lock(name), fcntl.LOCK_EX)
+    if file is None:
+        file = _wait(places, name, progress)
     try:
         yield file
     finally:
         os.close(file)
+
+
+def _wait(places: Places, name: str, progress: Progress) -> int:
+    polls = int(_ORPHAN_SECONDS / _POLL_SECONDS)
+    with progress(f"waiting for another process to leave {name}", polls) as task:
+        for _ in range(polls):
+            time.sleep(_POLL_SECONDS)
+            task.advance(1)
+            if (file := _locked(places.lock(name), fcntl.LOCK_EX)) is not None:
+                return file
+    raise MachineError(
+        f"the environment {name} is in use",
+        "another process builds it or runs in it",
+        "wait for it, or give the new one another --name",
+    )
 
 
 @contextmanager

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 _PROCESSES = Path("/proc")
-_LINKS = ("exe", "cwd", "root")
-_TEXTS = ("cmdline", "environ", "maps")
 
 
 class Usage(NamedTuple):
@@ -28,27 +26,35 @@ def processes_in(folders: Mapping[str, Path], processes: Path = _PROCESSES) -> U
     found: dict[str, list[int]] = {name: [] for name in folders}
     hidden = 0
     for process in processes.glob("[0-9]*"):
-        try:
-            seen = b"\0".join(_seen(process))
-        except PermissionError:
-            hidden += 1
-            continue
-        except OSError:
-            continue  # it has ended meanwhile
+        seen, whole = _seen(process)
+        hidden += not whole
         for name, folder in wanted.items():
             if _holds(seen, folder):
                 found[name].append(int(process.name))
     return Usage({name: tuple(sorted(each)) for name, each in found.items()}, hidden)
 
 
-def _seen(process: Path) -> Iterator[bytes]:
-    for name in _TEXTS:
-        yield (process / name).read_bytes()
-    for name in _LINKS:
+def _seen(process: Path) -> tuple[bytes, bool]:
+    """All that names a place, and whether nothing of it was refused to us."""
+    parts, whole = [], True
+    for name, read in _SOURCES.items():
         try:
-            yield os.fsencode((process / name).readlink()) + b"\0"
-        except FileNotFoundError:
-            continue  # threads of the system have no program
+            parts.append(read(process / name))
+        except PermissionError:
+            whole = False
+        except OSError:
+            continue  # it has ended meanwhile, or is a thread of the system
+    return b"\0".join([*parts, b""]), whole
+
+
+def _leads_to(link: Path) -> bytes:
+    return os.fsencode(link.readlink())
+
+
+_SOURCES: Mapping[str, Callable[[Path], bytes]] = {
+    **dict.fromkeys(("cmdline", "environ", "maps"), Path.read_bytes),
+    **dict.fromkeys(("exe", "cwd", "root"), _leads_to),
+}
 
 
 def _holds(seen: bytes, folder: bytes) -> bool:
@@ -56,7 +62,7 @@ def _holds(seen: bytes, folder: bytes) -> bool:
     start = seen.find(folder)
     while start >= 0:
         end = start + len(folder)
-        if seen[end : end + 1] in (b"", b"/", b"\0", b"\n", b":", b" ", b"'", b'"'):
+        if seen[end : end + 1] in (b"/", b"\0", b"\n", b":", b" ", b"'", b'"'):
             return True
         start = seen.find(folder, end)
     return False
