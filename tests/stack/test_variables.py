@@ -40,11 +40,25 @@ def test_a_foreign_toolkit_and_foreign_modules_are_left_out_and_told(places: Pla
 
 
 def test_the_toolkit_is_the_locks(places: Places, tmp_path: Path) -> None:
-    toolkit = Toolkit(kind="folder", version="13.0", path="/usr/local/cuda-13.0")
+    home = tmp_path / "cuda-13.0"
+    toolkit = Toolkit(kind="folder", version="13.0", path=str(home))
     record = pretend(places, "a", lock=lock_of(toolkit=toolkit))
-    found = variables(places, record, {"CUDA_HOME": "/usr/local/cuda-12.8"})
-    assert found.applied({})["CUDA_HOME"] == "/usr/local/cuda-13.0"
-    assert found.set["CUDA_PATH"] == "/usr/local/cuda-13.0"
+    environ = {"CUDA_HOME": "/usr/local/cuda-12.8"}
+    assert variables(places, record, environ).removed == ("CUDA_HOME",)
+    home.mkdir()
+    found = variables(places, record, environ)
+    assert found.applied(environ)["CUDA_HOME"] == found.set["CUDA_PATH"] == str(home)
+
+
+def test_a_toolkit_that_its_owner_installs_is_found_where_it_is_put(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    toolkit = Toolkit(kind="owner", version="99.0", command="sh cuda.run")
+    record = pretend(places, "a", lock=lock_of(toolkit=toolkit))
+    assert "CUDA_HOME" not in variables(places, record, {}).set
+    (tmp_path / "cuda-99.0").mkdir()
+    assert variables(places, record, {}).set["CUDA_HOME"] == str(tmp_path / "cuda-99.0")
 
 
 def test_a_toolkit_of_wheels_lies_in_the_environment(places: Places) -> None:

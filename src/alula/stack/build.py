@@ -212,8 +212,7 @@ def _notes(record: Record) -> tuple[str, ...]:
     """What its owner still has to do."""
     assert record.lock is not None
     toolkit = record.lock.toolkit
-    home = toolkit_home(record)
-    if toolkit.kind == "none" or (home is not None and home.is_dir()):
+    if toolkit.kind == "none" or toolkit_home(record) is not None:
         return ()
     command = f": {toolkit.command}" if toolkit.command else ""
     return (f"the toolkit {toolkit.version or ''} is not there yet ({toolkit.kind}){command}",)

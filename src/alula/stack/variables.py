@@ -88,7 +88,9 @@ def toolkit_home(record: Record) -> Path | None:
     if toolkit.kind == "wheels":
         within = find_toolkits(environment_at(record.path), {}, record.path / "none")
         return Path(within[0].path) if within else None
-    return Path(toolkit.path) if toolkit.path else None
+    usual = [Path.home() / f"cuda-{toolkit.version}", Path(f"/usr/local/cuda-{toolkit.version}")]
+    named = [Path(toolkit.path)] if toolkit.path else usual
+    return next((home for home in named if home.is_dir()), None)
 
 
 def write_activation(places: Places, record: Record) -> None:
