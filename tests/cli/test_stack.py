@@ -56,7 +56,7 @@ def test_an_upgrade_and_the_way_back(alula: Alula, places: Places, tmp_path: Pat
     (one, old), (two, new) = (_lock(tmp_path, version) for version in ("1.0", "2.0"))
     assert alula("stack", "list").out == "current is none; 0 environments\n"
     first = alula("stack", "apply", one, "--python", sys.executable).out.splitlines()[0]
-    assert first.startswith(f"{old} is built: 1 packages, Python 3.")
+    assert first.startswith(f"{old} is built: 1 package, Python 3.")
     assert _json(alula, "apply", two, "--python", sys.executable)["built"]
     assert "was built already" in alula("stack", "apply", two).out
     assert alula("stack", "switch", old).out.splitlines()[0] == f"current is {old}"

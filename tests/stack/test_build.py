@@ -245,6 +245,15 @@ def test_a_disk_that_fills_up_meanwhile_leaves_nothing(
     assert _apply(places, lock_of(make_wheel(tmp_path, "quill"))).state == "ready"
 
 
+def test_odd_versions_are_installed_as_they_are(places: Places, tmp_path: Path) -> None:
+    versions = ("2.11.0.dev20260219+cu130", "1!2.0rc1", "0.3.18.post2+cu130")
+    wheels = [make_wheel(tmp_path, f"w{number}", each) for number, each in enumerate(versions)]
+    site = _apply(places, lock_of(*wheels)).path / site_packages(PYTHON)
+    assert {path.name for path in site.glob("*.dist-info")} == {
+        f"w{number}-{version}.dist-info" for number, version in enumerate(versions)
+    }
+
+
 def test_its_variables_are_its_own(places: Places, lock: Lock) -> None:
     record = _apply(places, lock)
     code = "import os, json; print(json.dumps(dict(os.environ)))"

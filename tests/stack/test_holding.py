@@ -114,6 +114,23 @@ def test_one_in_use_is_never_removed(places: Places, way: str, tmp_path: Path) -
     assert prune(places, 0, silent).removed == ("a",)
 
 
+def test_one_that_is_started_through_the_link_keeps_all(places: Places) -> None:
+    for age, name in enumerate("abc"):
+        pretend(places, name, age)
+    link.switch(places, "a")
+    python = str(places.current / "bin/python")
+    command = [python, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as child:  # type: ignore[call-overload]
+        child.stdout.readline()
+        link.switch(places, "b")
+        link.switch(places, "c")
+        kept = dict(prune(places, 0, silent).kept)
+        child.stdin.close()
+    assert f"through the link, by process {child.pid}" in kept["a"]
+    assert prune(places, 0, silent).removed == ("a",)
+
+
 def test_a_name_that_only_begins_alike_is_not_in_use(places: Places) -> None:
     folders = {name: pretend(places, name).path for name in ("a", "a-2")}
     with subprocess.Popen(["sleep", "5"], cwd=folders["a-2"]) as child:

@@ -102,6 +102,14 @@ def test_a_name_is_adopted_once(places: Places, tmp_path: Path) -> None:
         adopt(places, tmp_path / "venv", "second")
     with pytest.raises(UsageError, match="no environment"):
         adopt(places, tmp_path / "absent")
+    pretend(places, "built")
+    link.switch(places, "built")
+    for own in (places.current, places.environment("built")):
+        with pytest.raises(UsageError, match="is alula's own"):
+            adopt(places, own)
+    (tmp_path / "venv/bin/python").unlink()
+    with pytest.raises(UsageError, match="no bin/python"):
+        adopt(places, tmp_path / "venv")
 
 
 def test_a_switch_ended_before_its_rename_never_was(

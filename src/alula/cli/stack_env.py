@@ -14,6 +14,7 @@ import typer
 
 from alula.cli import options
 from alula.cli.console import messages, print_dim, print_json, print_text, progress_bar
+from alula.cli.stack_history import counted
 from alula.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def apply(
         )
         return
     if applied.built:
-        about = f"{packages} packages, Python {record.python}, {size(record.size_bytes)}"
+        about = f"{counted(packages, 'package')}, Python {record.python}, {size(record.size_bytes)}"
         print_text(f"{record.name} is built: {about}, in {seconds:.1f} s")
     else:
         print_text(f"{record.name} was built already, from the same lock")
@@ -206,9 +207,8 @@ def adopt(
         return
     what = "is adopted" if adopted.new else "was adopted already"
     now = "; it is the current environment" if adopted.current else ""
-    print_text(
-        f"{record.name} {what}: {adopted.packages} packages, Python {record.python or '?'}{now}"
-    )
+    about = f"{counted(adopted.packages, 'package')}, Python {record.python or '?'}"
+    print_text(f"{record.name} {what}: {about}{now}")
     print_text(f"  {record.path}")
 
 
@@ -231,8 +231,10 @@ def prune(
         return
     removed = f": {', '.join(pruned.removed)}" if pruned.removed else ""
     freed = f"{size(pruned.freed_bytes)} freed, {len(pruned.kept)} kept"
-    print_text(f"{len(pruned.removed)} environments removed{removed}; {freed}")
+    print_text(f"{counted(len(pruned.removed), 'environment')} removed{removed}; {freed}")
     for name, reason in pruned.kept:
         print_text(f"  {name}  {reason}")
     if pruned.hidden:
-        print_text(f"  {pruned.hidden} processes of others could not be looked into")
+        print_text(
+            f"  {counted(pruned.hidden, 'process', 'processes')} of others could not be looked into"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
     from alula.stack.inventory import Known
     from alula.stack.journal import Entry
 
+_SHOWN = 80
+"""Of the reason of a broken environment; --json and the log have all of it."""
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number and its noun."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
 
 def list_environments(json: options.Json = False) -> None:
     """The environments: which is current, which are whole, who runs in them."""
@@ -25,9 +34,8 @@ def list_environments(json: options.Json = False) -> None:
     if json:
         print_json({**found._asdict(), "environments": [_as_json(e) for e in found.environments]})
         return
-    count = len(found.environments)
     print_text(
-        f"current is {found.current or 'none'}; {count} environment{'s' if count != 1 else ''}"
+        f"current is {found.current or 'none'}; {counted(len(found.environments), 'environment')}"
         + (f"; a rollback leads to {found.previous}" if found.previous else "")
     )
     _print_rows([_row(each, found.current) for each in found.environments])
@@ -49,7 +57,7 @@ def _row(known: Known, current: str | None) -> tuple[str, ...]:
 
     record = known.record
     mark = "*" if record.name == current else " "
-    about = "adopted" if record.lock is None else f"{len(record.lock.packages)} packages"
+    about = "adopted" if record.lock is None else counted(len(record.lock.packages), "package")
     return (
         f"{mark} {record.name}",
         record.state,
@@ -64,7 +72,7 @@ def _row(known: Known, current: str | None) -> tuple[str, ...]:
 def _users(known: Known) -> str:
     if known.processes:
         return f"in use by {', '.join(map(str, known.processes))}"
-    return "in use" if known.held else known.record.reason
+    return "in use" if known.held else shorten(known.record.reason, _SHOWN, placeholder=" …")
 
 
 def log(
@@ -88,8 +96,8 @@ def log(
         print_json({"entries": shown, "damaged": found.damaged})
         return
     latest = f"; the latest: {_told(found.entries[-1])}" if found.entries else ""
-    damaged = f"; {found.damaged} lines are damaged" if found.damaged else ""
-    print_text(f"{len(found.entries)} entries{damaged}{latest}")
+    damaged = f"; {counted(found.damaged, 'line')} damaged" if found.damaged else ""
+    print_text(f"{counted(len(found.entries), 'entry', 'entries')}{damaged}{latest}")
     _print_rows([_log_row(entry) for entry in entries])
 
 

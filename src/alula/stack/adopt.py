@@ -31,8 +31,13 @@ def adopt(places: Places, path: Path, name: str | None = None) -> Adopted:
     Where no environment is in use it becomes the one, so that a rollback leads to it. Raises
     UsageError where there is no environment, or where the name is another's.
     """
-    path = path.expanduser().absolute()
-    path = path.parent.resolve() / path.name if path.is_symlink() else path.resolve()
+    path = path.expanduser().resolve()
+    if path.is_relative_to(places.root.resolve()):
+        raise UsageError(
+            f"{path} is alula's own",
+            "it lies where alula builds environments",
+            "see alula stack list; switch to it instead",
+        )
     found = environment_at(path)
     if not exists(path / "bin/python"):
         raise UsageError(

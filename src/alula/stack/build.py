@@ -94,7 +94,7 @@ def apply(
             python=lock.python,
             lock=lock,
         )
-        _note(places, record, "apply", f"{len(lock.packages)} packages")
+        _note(places, record, "apply", f"packages: {len(lock.packages)}")
         work = _Work(places, record, lock, python, progress, held)
         try:
             ready = _build(work, version)
@@ -130,11 +130,11 @@ def _look_through(work: _Work, version: tuple[int, int]) -> list[Contents]:
     """Every wheel's bytes against the lock, and its entries against its RECORD."""
     files = [work.places.wheel(each.sha256, each.filename) for each in work.lock.packages]
     needed = sum(announced_size(file) for file in files)
-    need_space(work.places.root, needed, f"install {len(files)} wheels")
+    need_space(work.places.root, needed, "install the wheels")
     tags = accepted_tags(version)
     found = []
     total = sum(file.stat().st_size for file in files)
-    with work.progress(f"looking through {len(files)} wheels", total) as task:
+    with work.progress("looking through wheels", total) as task:
         for file, wheel in zip(files, work.lock.packages, strict=True):
             download.check_hash(file, wheel)
             found.append(look_through(file, wheel, tags, task.advance))
@@ -144,7 +144,7 @@ def _look_through(work: _Work, version: tuple[int, int]) -> list[Contents]:
 def _install(work: _Work, wheels: Sequence[Contents]) -> None:
     scratch = work.places.scratch(work.record.name)
     total = sum(each.size for each in wheels)
-    with work.progress(f"installing {len(wheels)} wheels", total) as task:
+    with work.progress("installing wheels", total) as task:
         for each in wheels:
             file = work.places.wheel(each.wheel.sha256, each.wheel.filename)
             uv.install(work.folder, each.wheel, file, scratch, work.held)

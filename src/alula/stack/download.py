@@ -49,10 +49,10 @@ def fetch(places: Places, wheels: Sequence[Wheel], progress: Progress) -> int:
     if not wanted:
         return 0
     total = sum(wheel.size or 0 for wheel in wanted)
-    need_space(places.root, total, f"download {len(wanted)} wheels")
+    need_space(places.root, total, "download the wheels")
     stop = threading.Event()
     with (
-        progress(f"downloading {len(wanted)} wheels", total) as task,
+        progress("downloading wheels", total) as task,
         ThreadPoolExecutor(_AT_ONCE) as pool,
     ):
         running = [pool.submit(_fetch, places, wheel, task.advance, stop) for wheel in wanted]

@@ -37,10 +37,9 @@ def check_platform(lock: Lock) -> None:
     """PackageError where the lock was made for another kind of machine."""
     here = list(platform_tags())
     if lock.tags not in here:
+        newest = next((tag for tag in here if tag.startswith("manylinux_")), here[0])
         raise PackageError(
             f"the lock is for another platform: {lock.tags}",
-            f"this machine takes {here[0]} and older"
-            if here
-            else "this machine takes no binary wheels",
+            f"this machine takes {newest} and older",
             "plan again on this machine",
         )

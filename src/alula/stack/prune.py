@@ -15,7 +15,7 @@ from alula.stack.holding import changing, removing
 from alula.stack.journal import Entry, append
 from alula.stack.places import Places
 from alula.stack.records import Record, all_records
-from alula.stack.usage import processes_in
+from alula.stack.usage import processes_in, started_as
 
 _TRASH = ".removed-"
 
@@ -44,12 +44,13 @@ def prune(places: Places, keep: int, progress: Progress) -> Pruned:
     records = all_records(places)
     usage = processes_in({each.name: each.path for each in records if not each.baseline})
     reasons = _reasons(places, records, keep)
+    through_link = _running(started_as(places.current), "perhaps in use, through the link, by")
     removed, kept, freed = [], [], 0
     with progress("removing environments", len(records)) as task:
         for record in records:
-            reason = reasons.get(record.name) or _running(usage.processes.get(record.name, ()))
-            reason = reason or _remove(places, record)
-            if reason:
+            running = _running(usage.processes.get(record.name, ()), "in use by")
+            reason = reasons.get(record.name) or running or through_link
+            if reason := reason or _remove(places, record):
                 kept.append((record.name, reason))
             else:
                 removed.append(record.name)
@@ -71,8 +72,8 @@ def _reasons(places: Places, records: Iterable[Record], keep: int) -> dict[str, 
     return reasons
 
 
-def _running(processes: tuple[int, ...]) -> str:
-    return f"in use by process {', '.join(map(str, processes))}" if processes else ""
+def _running(processes: tuple[int, ...], how: str) -> str:
+    return f"{how} process {', '.join(map(str, processes))}" if processes else ""
 
 
 def _remove(places: Places, record: Record) -> str:

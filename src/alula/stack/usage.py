@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,16 +23,29 @@ def processes_in(folders: Mapping[str, Path], processes: Path = _PROCESSES) -> U
 
     An environment's Python is a link to another place, so that the program alone tells nothing.
     """
-    wanted = {name: os.fsencode(folder.resolve()) for name, folder in folders.items()}
+    wanted = {
+        name: {os.fsencode(folder), os.fsencode(folder.resolve())}
+        for name, folder in folders.items()
+    }
     found: dict[str, list[int]] = {name: [] for name in folders}
     hidden = 0
     for process in processes.glob("[0-9]*"):
         seen, whole = _seen(process)
         hidden += not whole
-        for name, folder in wanted.items():
-            if _holds(seen, folder):
+        for name, spellings in wanted.items():
+            if any(_holds(seen, folder) for folder in spellings):
                 found[name].append(int(process.name))
     return Usage({name: tuple(sorted(each)) for name, each in found.items()}, hidden)
+
+
+def started_as(link: Path, processes: Path = _PROCESSES) -> tuple[int, ...]:
+    """The processes whose command names a link: which environment they run in cannot be told."""
+    found = []
+    for process in processes.glob("[0-9]*"):
+        with suppress(OSError):
+            if _holds((process / "cmdline").read_bytes(), os.fsencode(link)):
+                found.append(int(process.name))
+    return tuple(sorted(found))
 
 
 def _seen(process: Path) -> tuple[bytes, bool]:
