@@ -82,29 +82,39 @@ def apply(
     _check_once(lock)
     with building(places, name, progress) as held:
         known = read_record(places, name)
-        if known is not None:
+        if known is not None and known.state == "ready":
             _check_same(known, lock)
-            if known.state == "ready" and (known.path / "bin/python").exists():
+            if (known.path / "bin/python").exists():
                 return Applied(known, False, _notes(known))
-        record = Record(
-            name=name,
-            path=places.environment(name),
-            created=datetime.now(UTC),
-            state="building",
-            python=lock.python,
-            lock=lock,
-        )
-        _note(places, record, "apply", f"packages: {len(lock.packages)}")
-        work = _Work(places, record, lock, python, progress, held)
-        try:
-            ready = _build(work, version)
-        except (AlulaError, OSError) as error:
-            _clear(work)
-            broken = record.model_copy(update={"state": "broken", "reason": str(error)})
-            _note(places, broken, "broken", str(error))
-            raise
-        _note(places, ready, "ready")
+        begun = _begun(places, lock, name)
+        _note(places, begun, "apply", f"packages: {len(lock.packages)}")
+        ready = _build_or_tell(_Work(places, begun, lock, python, progress, held), version)
         return Applied(ready, True, _notes(ready))
+
+
+def _begun(places: Places, lock: Lock, name: str) -> Record:
+    return Record(
+        name=name,
+        path=places.environment(name),
+        created=datetime.now(UTC),
+        state="building",
+        python=lock.python,
+        lock=lock,
+    )
+
+
+def _build_or_tell(work: _Work, version: tuple[int, int]) -> Record:
+    """Build, and write down how that ended."""
+    try:
+        ready = _build(work, version)
+    except (AlulaError, OSError) as error:
+        _clear(work)
+        why = str(error)
+        broken = work.record.model_copy(update={"state": "broken", "reason": why})
+        _note(work.places, broken, "broken", why)
+        raise
+    _note(work.places, ready, "ready")
+    return ready
 
 
 def _build(work: _Work, version: tuple[int, int]) -> Record:
@@ -183,7 +193,7 @@ def _check_once(lock: Lock) -> None:
 
 
 def _check_same(known: Record, lock: Lock) -> None:
-    if known.lock != lock and known.state == "ready":
+    if known.lock != lock:
         raise UsageError(
             f"the name {known.name} is taken",
             "by an adopted environment" if known.baseline else "by the environment of another lock",

@@ -18,7 +18,7 @@ from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from alula.errors import AlulaError, MachineError, PackageError
-from alula.models.home import need_space, whole_file
+from alula.models.home import need_space, sweep, whole_file
 from alula.models.progress import Progress
 from alula.stack.lock import Wheel
 from alula.stack.places import Places
@@ -67,6 +67,7 @@ def fetch(places: Places, wheels: Sequence[Wheel], progress: Progress) -> int:
 def _fetch(places: Places, wheel: Wheel, advance: Advance, stop: threading.Event) -> int:
     target = places.wheel(wheel.sha256, wheel.filename)
     target.parent.mkdir(parents=True, exist_ok=True)
+    sweep(target.parent)
     try:
         with urllib.request.urlopen(wheel.url, timeout=_SECONDS) as answer:
             size = _announced(answer, wheel)

@@ -13,7 +13,9 @@ from alula.errors import MachineError
 from alula.models.progress import Progress
 from alula.stack.places import Places
 
-_ORPHAN_SECONDS = 30.0
+_ORPHAN_SECONDS = 600.0
+"""Longer than a killed builder's uv takes to unpack one wheel; a builder that goes on makes what
+the waiting one wants."""
 _GLANCE_SECONDS = 2.0
 """Longer than anybody holds a lock only to see whether it is free."""
 _POLL_SECONDS = 0.05

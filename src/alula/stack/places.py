@@ -69,9 +69,14 @@ class Places:
         """Caches of the run-time compilers of an environment."""
         return self.root / "jit" / checked(name)
 
+    @property
+    def wheels(self) -> Path:
+        """Downloads, each in a folder of its hash."""
+        return self.root / "wheels"
+
     def wheel(self, sha256: str, filename: str) -> Path:
         """A downloaded file."""
-        return self.root / "wheels" / sha256 / filename
+        return self.wheels / sha256 / filename
 
     def records(self) -> list[Path]:
         """All records, by name."""

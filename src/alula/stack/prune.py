@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from alula.errors import UsageError
+from alula.models.home import sweep
 from alula.models.progress import Progress
 from alula.stack import link
 from alula.stack.holding import changing, removing
@@ -33,14 +34,14 @@ class Pruned(NamedTuple):
 def prune(places: Places, keep: int, progress: Progress) -> Pruned:
     """Remove all environments but the `keep` newest and those that must stay.
 
-    Wheels that only they were built from go with them. Raises UsageError where `keep` is negative.
+    Wheels that no environment was built from go with them. UsageError where `keep` is negative.
     """
     if keep < 0:
         raise UsageError(
             f"--keep {keep} is negative", "it is a number of environments", "give 0 or more"
         )
     places.make()
-    _sweep(places)
+    _take_out_trash(places)
     records = all_records(places)
     usage = processes_in({each.name: each.path for each in records if not each.baseline})
     reasons = _reasons(places, records, keep)
@@ -54,16 +55,18 @@ def prune(places: Places, keep: int, progress: Progress) -> Pruned:
                 kept.append((record.name, reason))
             else:
                 removed.append(record.name)
-                freed += record.size_bytes + _drop_wheels(places, record)
+                freed += record.size_bytes
             task.advance(1)
+    with changing(places):  # who builds writes a record first, then fetches
+        freed += _drop_wheels(places)
     return Pruned(tuple(removed), tuple(kept), freed, usage.hidden)
 
 
 def _reasons(places: Places, records: Iterable[Record], keep: int) -> dict[str, str]:
     """Why an environment stays, whoever uses it."""
     built = [record for record in records if not record.baseline and record.state == "ready"]
-    reasons = {record.name: f"one of the {keep} newest" for record in built[len(built) - keep :]}
-    reasons = reasons if keep else {}
+    newest = built[max(0, len(built) - keep) :]
+    reasons = {record.name: f"one of the {keep} newest" for record in newest}
     reasons |= {record.name: "adopted" for record in records if record.baseline}
     if (before := link.previous(places)) is not None:
         reasons[before] = "a rollback leads to it"
@@ -97,23 +100,23 @@ def _remove(places: Places, record: Record) -> str:
     return ""
 
 
-def _drop_wheels(places: Places, record: Record) -> int:
-    """Remove the wheels that no other environment was built from; how many bytes that frees."""
-    others = {
+def _drop_wheels(places: Places) -> int:
+    """Remove the wheels that no environment was built from; how many bytes that frees."""
+    needed = {
         wheel.sha256
-        for each in all_records(places)
-        for wheel in (each.lock.packages if each.lock else ())
+        for record in all_records(places)
+        for wheel in (record.lock.packages if record.lock else ())
     }
     freed = 0
-    for wheel in record.lock.packages if record.lock else ():
-        file = places.wheel(wheel.sha256, wheel.filename)
-        if wheel.sha256 not in others and file.is_file():
-            freed += file.stat().st_size
-            _delete(file.parent)
+    for folder in places.wheels.glob("*"):
+        sweep(folder)
+        if folder.name not in needed:
+            freed += sum(file.stat().st_size for file in folder.iterdir())
+            _delete(folder)
     return freed
 
 
-def _sweep(places: Places) -> None:
+def _take_out_trash(places: Places) -> None:
     """What a run that was ended while it removed has left."""
     for left in places.environments.glob(f"{_TRASH}*"):
         _delete(left)
