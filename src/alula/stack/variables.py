@@ -21,14 +21,21 @@ from alula.stack.records import Record
 
 _CACHES = {
     "CUDA_CACHE_PATH": "cuda",
+    "CUTE_DSL_CACHE_DIR": "cute_dsl",
     "DG_JIT_CACHE_DIR": "deep_gemm",
     "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+    "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR": "flash_attention",
+    "QUACK_CACHE_DIR": "quack",
+    "SGLANG_CACHE_DIR": "sglang",
+    "SGLANG_DG_CACHE_DIR": "deep_gemm",
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
     "TORCH_EXTENSIONS_DIR": "torch_extensions",
     "TRITON_CACHE_DIR": "triton",
     "TVM_FFI_CACHE_DIR": "tvm_ffi",
     "VLLM_CACHE_ROOT": "vllm",
 }
+"""As torch 2.13, triton 3.5, FlashInfer 0.6.17, vLLM 0.16 and SGLang 0.5.9 read them. SGLang
+overwrites DG_JIT_CACHE_DIR with its SGLANG_DG_CACHE_DIR."""
 _TOOLKIT = ("CUDA_HOME", "CUDA_PATH")
 _PYTHON = ("PYTHONHOME", "PYTHONPATH")
 _LIBRARIES = "LD_LIBRARY_PATH"
