@@ -40,9 +40,9 @@ def _served(answer: Answer) -> Iterator[str]:
         thread.join()
 
 
-def _sends(data: bytes, announced: int | None = None) -> Answer:
+def _sends(data: bytes, announced: int | None = None, status: int = 200) -> Answer:
     def answer(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(200)
+        handler.send_response(status)
         if announced is not None:
             handler.send_header("Content-Length", str(announced))
         handler.end_headers()
@@ -67,7 +67,8 @@ def _refused(places: Places, wheel: Wheel, kind: type[AlulaError]) -> str:
     with pytest.raises(kind) as refusal:
         fetch(places, [wheel], silent)
     assert missing(places, [wheel])
-    assert [path for path in (places.root / "wheels").rglob("*") if path.is_file()] == []
+    if kind is PackageError:
+        assert [path.name for path in places.wheels.rglob("*") if path.stat().st_size > 4096] == []
     return str(refusal.value)
 
 
@@ -90,7 +91,7 @@ def test_a_file_without_announced_size_is_taken(places: Places, wheel: Path) -> 
 def test_a_wrong_hash_is_refused(places: Places, wheel: Path) -> None:
     data = wheel.read_bytes()[:-1] + b"x"
     with _served(_sends(data, len(data))) as url:
-        assert "its sha256 is" in _refused(places, wheel_of(wheel, url), PackageError)
+        assert "sha256 is" in _refused(places, wheel_of(wheel, url), PackageError)
 
 
 def test_a_truncated_download_is_refused(places: Places, wheel: Path) -> None:
@@ -102,17 +103,81 @@ def test_a_truncated_download_is_refused(places: Places, wheel: Path) -> None:
         assert "100 of" in _refused(places, wheel_of(wheel, url), MachineError)
 
 
+def test_what_broke_off_goes_on(places: Places, wheel: Path) -> None:
+    data, asked = wheel.read_bytes(), list[str | None]()
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        asked.append(handler.headers["Range"])
+        if len(asked) == 1:
+            _sends(data[:1000], len(data))(handler)
+        else:
+            _sends(data[1000:], len(data) - 1000, 206)(handler)
+
+    with _served(answer) as url:
+        found = wheel_of(wheel, url)
+        assert "broke off" in _refused(places, found, MachineError)
+        assert fetch(places, [found], silent) == len(data) - 1000
+    assert asked == [None, "bytes=1000-"]
+    check_hash(places.wheel(found.sha256, found.filename), found)
+
+
+def _broke_off(places: Places, wheel: Wheel, data: bytes) -> None:
+    part = places.wheel(wheel.sha256, wheel.filename)
+    part.parent.mkdir(parents=True)
+    part.with_name(f".{part.name}.part").write_bytes(data)
+
+
+def test_an_index_without_ranges_sends_it_again(places: Places, wheel: Path) -> None:
+    data = wheel.read_bytes()
+    with _served(_sends(data, len(data))) as url:
+        found = wheel_of(wheel, url)
+        _broke_off(places, found, data[:1000])
+        assert fetch(places, [found], silent) == len(data)
+    check_hash(places.wheel(found.sha256, found.filename), found)
+
+
+def test_a_wrong_beginning_is_not_kept(places: Places, wheel: Path) -> None:
+    data = wheel.read_bytes()
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if handler.headers["Range"] == "bytes=1000-":
+            _sends(data[1000:], status=206)(handler)
+        else:
+            _sends(data, len(data))(handler)
+
+    with _served(answer) as url:
+        found = wheel_of(wheel, url)
+        _broke_off(places, found, bytes(1000))
+        assert "sha256 is" in _refused(places, found, PackageError)
+        assert fetch(places, [found], silent) == len(data)
+
+
+def test_more_than_there_is_is_asked_for_again(places: Places, wheel: Path) -> None:
+    data = wheel.read_bytes()
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if handler.headers["Range"]:
+            handler.send_error(416)
+        else:
+            _sends(data, len(data))(handler)
+
+    with _served(answer) as url:
+        found = wheel_of(wheel, url)
+        _broke_off(places, found, data + b"more")
+        assert fetch(places, [found], silent) == len(data)
+
+
 def test_another_size_than_the_locks_is_refused(places: Places, wheel: Path) -> None:
     data = wheel.read_bytes() + b"more"
     with _served(_sends(data, len(data))) as url:
         assert "announces" in _refused(places, wheel_of(wheel, url), PackageError)
     with _served(_sends(data)) as url:
-        assert "more than its" in _refused(places, wheel_of(wheel, url), PackageError)
+        assert f"{len(data)} bytes came" in _refused(places, wheel_of(wheel, url), PackageError)
 
 
 def test_a_file_that_is_gone_is_named(places: Places, wheel: Path, tmp_path: Path) -> None:
     with _served(lambda handler: handler.send_error(404)) as url:
-        assert "answered 404" in _refused(places, wheel_of(wheel, url), PackageError)
+        assert "it answered 404" in _refused(places, wheel_of(wheel, url), PackageError)
     absent = wheel_of(wheel, (tmp_path / "gone.whl").as_uri())
     assert "no longer at its address" in _refused(places, absent, PackageError)
 
@@ -121,12 +186,26 @@ def test_an_index_that_is_down_is_named(places: Places, wheel: Path) -> None:
     with _served(_sends(b"")) as url:
         pass
     told = _refused(places, wheel_of(wheel, url), MachineError)
-    assert "the index test does not answer" in told
+    assert "the index test does not give" in told
+
+
+def test_an_index_that_is_overloaded_is_not_a_missing_file(places: Places, wheel: Path) -> None:
+    with _served(lambda handler: handler.send_error(503)) as url:
+        assert "it answered 503" in _refused(places, wheel_of(wheel, url), MachineError)
+
+
+def test_what_was_whole_before_it_took_its_place_is_not_asked_for(
+    places: Places, wheel: Path
+) -> None:
+    found = wheel_of(wheel, "http://127.0.0.1:9/")
+    _broke_off(places, found, wheel.read_bytes())
+    assert fetch(places, [found], silent) == 0
+    assert missing(places, [found]) == []
 
 
 def test_an_index_that_hangs_up_is_named(places: Places, wheel: Path) -> None:
     with _served(lambda _: None) as url:
-        assert "does not answer" in _refused(places, wheel_of(wheel, url), MachineError)
+        assert "does not give" in _refused(places, wheel_of(wheel, url), MachineError)
 
 
 def test_a_silent_index_is_not_waited_for(

@@ -36,7 +36,7 @@ def cache_folder(name: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, "Permission denied")
-        sweep(folder)
+        _sweep(folder)
     except OSError as error:
         raise MachineError(
             f"the cache folder {folder} cannot be written",
@@ -94,7 +94,7 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def sweep(folder: Path) -> None:
+def _sweep(folder: Path) -> None:
     """Remove partial files whose writer is gone: a live writer holds the lock."""
     for partial in folder.glob(f".*{_PARTIAL}"):
         with contextlib.suppress(OSError):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from alula.errors import UsageError
-from alula.models.home import sweep
 from alula.models.progress import Progress
 from alula.stack import link
 from alula.stack.holding import changing, removing
@@ -109,7 +108,6 @@ def _drop_wheels(places: Places) -> int:
     }
     freed = 0
     for folder in places.wheels.glob("*"):
-        sweep(folder)
         if folder.name not in needed:
             freed += sum(file.stat().st_size for file in folder.iterdir())
             _delete(folder)
