@@ -72,7 +72,11 @@ def _row(known: Known, current: str | None) -> tuple[str, ...]:
 def _users(known: Known) -> str:
     if known.processes:
         return f"in use by {', '.join(map(str, known.processes))}"
-    return "in use" if known.held else shorten(known.record.reason, _SHOWN, placeholder=" …")
+    if known.held:
+        return "in use"
+    if known.record.state == "building":
+        return "ended; the same alula stack apply goes on"
+    return shorten(known.record.reason, _SHOWN, placeholder=" …")
 
 
 def log(

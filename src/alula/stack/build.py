@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from packaging.utils import canonicalize_name
+
 from alula.errors import AlulaError, PackageError, UsageError
 from alula.models.home import need_space
 from alula.models.progress import Progress
@@ -30,7 +32,7 @@ from alula.stack.lock import Lock
 from alula.stack.places import Places, checked
 from alula.stack.platforms import accepted_tags, check_platform, python_version
 from alula.stack.records import Record, read_record, write_record
-from alula.stack.variables import fixed, toolkit_home, write_activation
+from alula.stack.variables import make_caches, toolkit_home, write_activation
 
 
 class Applied(NamedTuple):
@@ -127,9 +129,7 @@ def _build(work: _Work, version: tuple[int, int]) -> Record:
     _install(work, wheels)
     with work.progress("checking what was installed", sum(each.size for each in wheels)) as task:
         check_installed(work.folder, wheels, work.lock.python, task.advance)
-    for folder in fixed(work.places, work.record).values():
-        if Path(folder).is_relative_to(work.places.root):
-            Path(folder).mkdir(parents=True, exist_ok=True)
+    make_caches(work.places, work.record)
     write_activation(work.places, work.record)
     _clear_scratch(work)
     size = size_of(work.folder)
@@ -181,8 +181,6 @@ def _interpreter(work: _Work) -> Path:
 
 
 def _check_once(lock: Lock) -> None:
-    from packaging.utils import canonicalize_name
-
     names = [canonicalize_name(wheel.name) for wheel in lock.packages]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise PackageError(

@@ -35,8 +35,8 @@ _SCHEMES = ("purelib", "platlib", "scripts", "data", "headers")
 Advance = Callable[[int], None]
 
 
-class _Refused(Exception):  # noqa: N818  one wheel's fault, told with the wheel's name
-    pass
+class _RefusedError(Exception):
+    """A fault of one wheel, to be told with the wheel's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,9 @@ def look_through(path: Path, wheel: Wheel, tags: Set[Tag], advance: Advance) -> 
         _check_file_name(wheel, tags)
         with zipfile.ZipFile(path) as archive:
             return _contents(archive, path.stat().st_size, wheel, advance)
-    except (_Refused, zipfile.BadZipFile, UnicodeDecodeError, configparser.Error) as error:
+    except (_RefusedError, zipfile.BadZipFile, configparser.Error) as error:
         raise _refusal(wheel, str(error)) from error
-    except (zlib.error, csv.Error, EOFError, RuntimeError, ValueError) as error:
+    except (zlib.error, csv.Error, EOFError, OSError, RuntimeError, ValueError) as error:
         raise _refusal(wheel, f"it cannot be read: {error}") from error
 
 
@@ -101,12 +101,14 @@ def _check_file_name(wheel: Wheel, tags: Set[Tag]) -> None:
     try:
         name, version, _, named = parse_wheel_filename(wheel.filename)
     except (InvalidWheelFilename, InvalidVersion) as error:
-        raise _Refused("its name is not that of a wheel, and only wheels are installed") from error
+        raise _RefusedError(
+            "its name is not that of a wheel, and only wheels are installed"
+        ) from error
     if name != canonicalize_name(wheel.name) or version != Version(wheel.version):
-        raise _Refused(f"the lock calls it {wheel.name} {wheel.version}")
+        raise _RefusedError(f"the lock calls it {wheel.name} {wheel.version}")
     if named.isdisjoint(tags):
         tag = ", ".join(sorted(map(str, named)))
-        raise _Refused(f"it is for {tag}, which this machine and Python do not take")
+        raise _RefusedError(f"it is for {tag}, which this machine and Python do not take")
 
 
 def _contents(archive: zipfile.ZipFile, size: int, wheel: Wheel, advance: Advance) -> Contents:
@@ -118,9 +120,9 @@ def _contents(archive: zipfile.ZipFile, size: int, wheel: Wheel, advance: Advanc
     info = _info_folder(names, wheel)
     recorded = _recorded(_text(archive, f"{info}/RECORD"), info)
     if extra := sorted(set(names) - set(recorded)):
-        raise _Refused(f"its RECORD does not list {extra[0]}")
+        raise _RefusedError(f"its RECORD does not list {extra[0]}")
     if absent := sorted(set(recorded) - set(names)):
-        raise _Refused(f"its RECORD lists {absent[0]}, which is not there")
+        raise _RefusedError(f"its RECORD lists {absent[0]}, which is not there")
     _check_metadata(_text(archive, f"{info}/METADATA"), wheel)
     for entry in entries:
         _check_content(archive, entry, recorded[entry.filename])
@@ -137,45 +139,45 @@ def _check_entry(entry: zipfile.ZipInfo) -> None:
     name = entry.orig_filename
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\\" in name or ":" in parts[0]:
-        raise _Refused(f"its entry {name!r} lies outside the archive")
+        raise _RefusedError(f"its entry {name!r} lies outside the archive")
     if any(ord(character) < 32 for character in name) or name.rstrip("/") != "/".join(parts):
-        raise _Refused(f"its entry {name!r} has no plain name")
+        raise _RefusedError(f"its entry {name!r} has no plain name")
     kind = stat.S_IFMT(entry.external_attr >> 16)
     if kind == stat.S_IFLNK:
-        raise _Refused(f"its entry {name!r} is a symbolic link")
+        raise _RefusedError(f"its entry {name!r} is a symbolic link")
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise _Refused(f"its entry {name!r} is neither a file nor a folder")
+        raise _RefusedError(f"its entry {name!r} is neither a file nor a folder")
     if entry.flag_bits & 0x1 or entry.compress_type not in _PACKED:
-        raise _Refused(f"its entry {name!r} is encrypted, or packed as in no wheel")
+        raise _RefusedError(f"its entry {name!r} is encrypted, or packed as in no wheel")
 
 
 def _check_sizes(entries: list[zipfile.ZipInfo], size: int) -> None:
     if sum(entry.compress_size for entry in entries) > size:
-        raise _Refused("its entries overlap, as in an archive made to fill a disk")
+        raise _RefusedError("its entries overlap, as in an archive made to fill a disk")
     names = set[str]()
     for entry in entries:
         if entry.filename in names:
-            raise _Refused(f"it holds {entry.filename!r} twice")
+            raise _RefusedError(f"it holds {entry.filename!r} twice")
         names.add(entry.filename)
     for name in names:
         if inside := next((f"{up}" for up in PurePosixPath(name).parents if str(up) in names), ""):
-            raise _Refused(f"{inside!r} is a file and a folder in it")
+            raise _RefusedError(f"{inside!r} is a file and a folder in it")
 
 
 def _info_folder(names: list[str], wheel: Wheel) -> str:
     roots = {name.partition("/")[0] for name in names if "/" in name}
     infos = sorted(root for root in roots if root.endswith(".dist-info"))
     if len(infos) != 1:
-        raise _Refused(f"it has {len(infos)} .dist-info folders, not one")
+        raise _RefusedError(f"it has {len(infos)} .dist-info folders, not one")
     name, _, version = infos[0].removesuffix(".dist-info").partition("-")
     _check_identity(name, version, wheel, "its .dist-info folder")
     for root in sorted(root for root in roots if root.endswith(".data")):
         if root.removesuffix(".data") != infos[0].removesuffix(".dist-info"):
-            raise _Refused(f"its folder {root} is another package's")
+            raise _RefusedError(f"its folder {root} is another package's")
         for each in names:
             parts = PurePosixPath(each).parts
             if parts[0] == root and (len(parts) < 3 or parts[1] not in _SCHEMES):
-                raise _Refused(f"its entry {each!r} belongs nowhere")
+                raise _RefusedError(f"its entry {each!r} belongs nowhere")
     return infos[0]
 
 
@@ -187,7 +189,7 @@ def _check_identity(name: str, version: str, wheel: Wheel, where: str) -> None:
     except InvalidVersion:
         same = False
     if canonicalize_name(name) != canonicalize_name(wheel.name) or not same:
-        raise _Refused(f"{where} says {name} {version}")
+        raise _RefusedError(f"{where} says {name} {version}")
 
 
 def _check_metadata(text: str, wheel: Wheel) -> None:
@@ -199,15 +201,15 @@ def _recorded(text: str, info: str) -> dict[str, Member]:
     found: dict[str, Member] = {}
     for row in csv.reader(text.splitlines()):
         if len(row) != 3:
-            raise _Refused(f"its RECORD has a line of {len(row)} fields")
+            raise _RefusedError(f"its RECORD has a line of {len(row)} fields")
         name, digest, size = row
         algorithm, _, value = digest.partition("=")
         if name in found:
-            raise _Refused(f"its RECORD lists {name} twice")
+            raise _RefusedError(f"its RECORD lists {name} twice")
         if not digest and name in (f"{info}/{each}" for each in _UNHASHED):
             found[name] = Member("", -1)
         elif algorithm != "sha256":
-            raise _Refused(f"its RECORD has no sha256 of {name}")
+            raise _RefusedError(f"its RECORD has no sha256 of {name}")
         else:
             found[name] = Member(value.rstrip("="), int(size) if size else -1)
     return found
@@ -215,26 +217,28 @@ def _recorded(text: str, info: str) -> dict[str, Member]:
 
 def _check_content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, recorded: Member) -> None:
     if recorded.size not in (-1, entry.file_size):
-        raise _Refused(f"{entry.filename} has {entry.file_size} bytes, its RECORD says otherwise")
+        raise _RefusedError(
+            f"{entry.filename} has {entry.file_size} bytes, its RECORD says otherwise"
+        )
     digest, size = hashlib.sha256(), 0
     with archive.open(entry) as file:
         while piece := file.read(_PIECE):
             digest.update(piece)
             size += len(piece)
     if size != entry.file_size:
-        raise _Refused(f"{entry.filename} holds {size} bytes and announces {entry.file_size}")
+        raise _RefusedError(f"{entry.filename} holds {size} bytes and announces {entry.file_size}")
     found = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
     if recorded.sha256 and recorded.sha256 != found:
-        raise _Refused(f"{entry.filename} differs from the hash in its RECORD")
+        raise _RefusedError(f"{entry.filename} differs from the hash in its RECORD")
 
 
 def _text(archive: zipfile.ZipFile, name: str) -> str:
     try:
         entry = archive.getinfo(name)
     except KeyError:
-        raise _Refused(f"it has no {name}") from None
+        raise _RefusedError(f"it has no {name}") from None
     if entry.file_size > _LARGEST_TEXT:
-        raise _Refused(f"its {name} is larger than {_LARGEST_TEXT >> 20} MiB")
+        raise _RefusedError(f"its {name} is larger than {_LARGEST_TEXT >> 20} MiB")
     return archive.read(entry).decode("utf-8")
 
 
@@ -252,5 +256,5 @@ def _calls(parser: configparser.ConfigParser) -> Iterator[tuple[str, str]]:
     for section in ("console_scripts", "gui_scripts"):
         for name, call in parser.items(section) if parser.has_section(section) else ():
             if not name or "/" in name or "\\" in name or name in (".", ".."):
-                raise _Refused(f"its command {name!r} is no file name")
+                raise _RefusedError(f"its command {name!r} is no file name")
             yield name, call

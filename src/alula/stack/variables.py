@@ -80,11 +80,20 @@ def variables(places: Places, record: Record, environ: Mapping[str, str]) -> Var
 
 def fixed(places: Places, record: Record) -> dict[str, str]:
     """Those that are the same from whichever shell."""
-    compiled = places.compiled(record.name)
-    found = {name: str(compiled / folder) for name, folder in _CACHES.items()}
+    found = {name: str(folder) for name, folder in _caches(places, record).items()}
     if home := toolkit_home(record):
         found |= dict.fromkeys(_TOOLKIT, str(home))
     return found
+
+
+def make_caches(places: Places, record: Record) -> None:
+    """Make the folders that run-time compilers keep their kernels in."""
+    for folder in _caches(places, record).values():
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def _caches(places: Places, record: Record) -> dict[str, Path]:
+    return {name: places.compiled(record.name) / folder for name, folder in _CACHES.items()}
 
 
 def toolkit_home(record: Record) -> Path | None:
