@@ -19,6 +19,7 @@ from alula.stack.journal import read
 from alula.stack.places import Places
 from alula.stack.prune import prune
 from alula.stack.usage import processes_in
+from alula.stack.uv import make_environment
 from made_wheels import lock_of, make_wheel, pretend, wheel_of
 
 
@@ -39,6 +40,19 @@ def test_a_child_that_outlives_its_builder_is_waited_for(places: Places) -> None
     with building(places, "a", silent):
         assert child.wait(0.2) == 0
     assert time.monotonic() - began > 0.3
+
+
+def test_uv_inherits_the_lock(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "uv"
+    look = "for each in /proc/$$/fd/*; do readlink $each; done"
+    fake.write_text(f"#!/bin/sh\n{look} > {tmp_path}/open\nexit 0\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr("uv.find_uv_bin", lambda: str(fake))
+    with building(places, "a", silent) as held:
+        make_environment(tmp_path / "env", Path(sys.executable), tmp_path / "cache", held)
+    assert str(places.lock("a")) in (tmp_path / "open").read_text().splitlines()
 
 
 def test_a_second_builder_is_told(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,8 +83,20 @@ def test_current_and_the_way_back_are_never_removed(places: Places) -> None:
         pretend(places, name, age)
     link.switch(places, "a")
     link.switch(places, "c")
-    assert prune(places, 0, silent).removed == ("b",)
+    done = prune(places, 0, silent)
+    assert done.removed == ("b",)
+    assert dict(done.kept) == {"a": "a rollback leads to it", "c": "current"}
     assert link.rollback(places).after == "a"
+
+
+def test_one_that_became_current_meanwhile_is_not_removed(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        pretend(places, name)
+        link.switch(places, name)
+    monkeypatch.setattr("alula.stack.prune._reasons", lambda *_: {})
+    assert prune(places, 0, silent).removed == ()
 
 
 def test_what_was_not_finished_is_removed_and_what_is_built_is_not(places: Places) -> None:
