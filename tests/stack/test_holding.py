@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -53,6 +54,24 @@ def test_uv_inherits_the_lock(
     with building(places, "a", silent) as held:
         make_environment(tmp_path / "env", Path(sys.executable), tmp_path / "cache", held)
     assert str(places.lock("a")) in (tmp_path / "open").read_text().splitlines()
+
+
+def test_a_lock_that_is_removed_before_it_is_taken_counts_for_nothing(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places.make()
+    original, calls = fcntl.flock, list[int]()
+
+    def flock(file: int, kind: int) -> None:
+        if not calls:  # as a prune does that was a moment earlier
+            places.lock("a").unlink()
+        calls.append(kind)
+        original(file, kind)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    held = share(places, "a")
+    assert os.path.samestat(os.fstat(held), places.lock("a").stat())
+    os.close(held)
 
 
 def test_a_second_builder_is_told(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
