@@ -46,3 +46,9 @@ class ResourceError(AlulaError):
     """Too little memory for what was asked."""
 
     exit_code = 7
+
+
+class PackageError(AlulaError):
+    """A package or an index that is missing, damaged, foreign or not what was promised."""
+
+    exit_code = 8
