@@ -12,7 +12,15 @@ from alula.training.target import DenseTarget
 from alula.training.writer import EngineWriter
 
 TEXTS = [f"{first} {second}" for first in ("Why", "How") for second in ("is", "can", "am", "do")]
-SETTINGS = Fit(draft_vocab=256, steps=3, epochs=150, batch_tokens=1 << 20, rate=5e-3)
+SETTINGS = Fit(
+    draft_vocab=256,
+    steps=3,
+    epochs=150,
+    batch_tokens=1 << 20,
+    rate=5e-3,
+    last_rate=1e-4,
+    muon=False,
+)
 
 
 @pytest.fixture(scope="module")

@@ -72,7 +72,7 @@ def train(
     epochs: Annotated[
         int,
         typer.Option(help="Times all data is gone through.", metavar="N", rich_help_panel=_FIT),
-    ] = 3,
+    ] = 8,
     batch_tokens: Annotated[
         int,
         typer.Option(
@@ -83,7 +83,7 @@ def train(
     ] = 16384,
     rate: Annotated[
         float, typer.Option(help="Learning rate.", metavar="X", rich_help_panel=_FIT)
-    ] = 1e-3,
+    ] = 3e-3,
     start: Annotated[
         Path | None,
         typer.Option(

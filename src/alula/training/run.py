@@ -23,6 +23,7 @@ from alula.training.export import card, export, fitted
 from alula.training.fit import CURVE, STATE, Fit, Trainer, fit
 from alula.training.given import read_prompts
 from alula.training.selfcheck import self_check
+from alula.training.stop import ending
 from alula.training.turns import Message, Turns
 from alula.training.writer import Writer, writer
 
@@ -41,10 +42,9 @@ class Recipe:
     prompts: str | None = None
     draft_vocab: int = 8192
     steps: int = 5
-    epochs: int = 3
+    epochs: int = 8
     batch_tokens: int = 16384
-    rate: float = 1e-3
-    muon: bool = False
+    rate: float = 3e-3
     max_length: int = 1024
     seed: int = 0
     together: int = 8192
@@ -73,7 +73,6 @@ class Recipe:
             batch_tokens=self.batch_tokens,
             rate=self.rate,
             last_rate=self.rate / 10,
-            muon=self.muon,
             seed=self.seed,
             max_positions=self.max_length,
         )
@@ -115,8 +114,9 @@ class Run:
 
     def all(self) -> None:
         """Run the stages one after another; the time of each is added to the run's."""
-        for name in self._stages:
-            self._stage(name)
+        with ending():
+            for name in self._stages:
+                self._stage(name)
 
     def _stage(self, name: str) -> None:
         started = time.perf_counter()

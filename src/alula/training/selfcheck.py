@@ -33,7 +33,15 @@ LEAST_TAU = 2.5
 """Accepted length of a chain of 3 on the answers that were learnt; at most 4."""
 _TOKENS = 24
 _STEPS = 3
-_SETTINGS = Fit(draft_vocab=2048, steps=_STEPS, epochs=90, batch_tokens=1 << 20, rate=2e-3)
+_SETTINGS = Fit(
+    draft_vocab=2048,
+    steps=_STEPS,
+    epochs=90,
+    batch_tokens=1 << 20,
+    rate=2e-3,
+    last_rate=1e-4,
+    muon=False,
+)
 
 
 class Checked(NamedTuple):

@@ -32,6 +32,23 @@ class Stop:
 
 
 @contextmanager
+def ending() -> Iterator[None]:
+    """Within the block a termination raises SystemExit, so that what is to be recorded is."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def heard() -> Iterator[Stop]:
     """Within the block a first Ctrl-C or termination only asks. Other threads hear none."""
     stop = Stop()
