@@ -25,7 +25,7 @@ import psutil
 SLOW_HEALTH_SECONDS = 0.2
 MOST_GROWTH = 1.15
 """Of memory, from a minute in to the end; allocators keep some."""
-LARGEST_BODY = 16 * 2**20
+LARGEST_BODY = 4 * 2**20
 
 
 @dataclass

@@ -59,6 +59,7 @@ def _add_completions(app: FastAPI, service: Service) -> None:
     @app.post("/v1/chat/completions", responses=responses)
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         served = service.served(body.model)
+        service.refuse_too_many(body.n or 1)
         asked = await asking.chat(body, served)
         choices = [
             ChatChoice(index, served.tokenizer, asked.tools) for index in range(asked.params.n)
@@ -68,8 +69,9 @@ def _add_completions(app: FastAPI, service: Service) -> None:
     @app.post("/v1/completions", responses=responses)
     async def completions(body: CompletionRequest, request: Request) -> Response:
         served = service.served(body.model)
+        count = len(asking.given_prompts(body)) * (body.n or 1)
+        service.refuse_too_many(count)
         asked = await asking.completion(body, served)
-        count = len(asked.prompts) * asked.params.n
         choices = [TextChoice(index, served.tokenizer) for index in range(count)]
         return await _answer(request, service, body, served, asked, "text_completion", choices)
 

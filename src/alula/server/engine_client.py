@@ -30,7 +30,6 @@ from alula.server.messages import (
     Shutdown,
     Statistics,
     Submit,
-    ToEngine,
 )
 from alula.server.streams import EngineError, Stream
 from alula.text.chat_template import ChatTemplate
@@ -71,7 +70,7 @@ class EngineClient:
         self._process: asyncio.subprocess.Process | None = None
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(FromEngine).decode
-        self._outbox: asyncio.Queue[ToEngine] = asyncio.Queue()
+        self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
 
     @property
     def outstanding(self) -> int:
@@ -87,18 +86,23 @@ class EngineClient:
         """Ask for answers. Raises EngineError where no engine can give one."""
         if self.ready is None:
             raise EngineError(self.problem or _loading())
-        first = self._next_id
-        self._next_id += len(prompts)
-        stream = Stream(range(first, self._next_id), params.n, self._released)
-        for number, prompt_ids in zip(stream.ids, prompts, strict=True):
+        ids = range(self._next_id, self._next_id + len(prompts))
+        # Before anything else is touched: what cannot be sent fails the request alone.
+        messages = [
+            self._encode(Submit(number, prompt_ids, params))
+            for number, prompt_ids in zip(ids, prompts, strict=True)
+        ]
+        self._next_id = ids.stop
+        stream = Stream(ids, params.n, self._released)
+        for number, message in zip(ids, messages, strict=True):
             self.streams[number] = stream
-            self._outbox.put_nowait(Submit(number, prompt_ids, params))
+            self._outbox.put_nowait(message)
         return stream
 
     def _released(self, stream: Stream) -> None:
         for number in stream.ids:
             if self.streams.pop(number, None) and not stream.complete:
-                self._outbox.put_nowait(Abort(number))
+                self._outbox.put_nowait(self._encode(Abort(number)))
 
     async def run(self) -> Problem:
         """One engine process from start to end; returns why it ended."""
@@ -163,7 +167,7 @@ class EngineClient:
 
     async def _send(self, socket: zmq.asyncio.Socket) -> None:
         while True:
-            await socket.send(self._encode(await self._outbox.get()))
+            await socket.send(await self._outbox.get())
 
     async def _receive(self, socket: zmq.asyncio.Socket) -> Problem | None:
         while True:
@@ -240,7 +244,7 @@ class EngineClient:
         """Ask the engine to end, and end it where it does not."""
         process = self._process
         if process is not None and process.returncode is None:
-            self._outbox.put_nowait(Shutdown())
+            self._outbox.put_nowait(self._encode(Shutdown()))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), _GOODBYE_SECONDS)
         await self._end_process()

@@ -5,22 +5,77 @@ Fields that alula cannot honour are here with the one value that asks for nothin
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import re
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
 from alula.sampling.params import MOST_LOGPROBS, MOST_SAMPLES, SEEDS
 
 MOST_STOPS = 16
+MOST_INTEGER = 2**31 - 1
+"""Of what has no smaller bound; more fits into no vocabulary and no context."""
 
-Whole = Annotated[int, Field(ge=1)]
-TokenIds = list[Annotated[int, Field(ge=0)]]
+T = TypeVar("T")
+
+Whole = Annotated[int, Field(ge=1, le=MOST_INTEGER)]
+TokenId = Annotated[int, Field(ge=0, le=MOST_INTEGER)]
+_NUMBER = r"^(0|[1-9][0-9]{0,8})$"
+TokenNumber = Annotated[str, Field(pattern=_NUMBER)]
+"""A token id as JSON's keys are written."""
+Several = Annotated[list[T], Field(fail_fast=True)]
+"""A list of which the first fault is told: a million of them would hold everybody up."""
+TokenIds = Several[TokenId]
 
 
 class Strict(BaseModel):
     """No conversions and no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_stranger_is_enough(cls, given: Any) -> Any:
+        """Of many unknown fields the first is told, for the same reason."""
+        if not isinstance(given, dict):
+            return given
+        known = {field.alias or name for name, field in cls.model_fields.items()}
+        strangers = [name for name in given if name not in known]
+        return {name: value for name, value in given.items() if name not in strangers[1:]}
+
+
+def _is_text(value: Any) -> str:
+    return TEXT if isinstance(value, str) else PARTS
+
+
+def _first_wrong_bias(given: Any) -> Any:
+    """Only the first wrong one where there are any, for the same reason."""
+    for token, bias in given.items() if isinstance(given, dict) else ():
+        right = type(bias) in (int, float) and -100 <= bias <= 100
+        if not right or not re.match(_NUMBER, token):
+            return {token: bias}
+    return given
+
+
+def _kind_of_prompt(value: Any) -> str:
+    """By the first element, so that a million others are read once."""
+    if isinstance(value, str) or not isinstance(value, list) or not value:
+        return TEXT if isinstance(value, str) else TOKENS
+    kinds = {str: PARTS, list: TOKEN_LISTS}
+    return kinds.get(type(value[0]), TOKENS)
+
+
+TEXT, PARTS, TOKENS, TOKEN_LISTS = "(text)", "(parts)", "(token ids)", "(lists of token ids)"
+"""Forms of one field; errors do not name them."""
+FORMS = frozenset((TEXT, PARTS, TOKENS, TOKEN_LISTS))
 
 
 class StreamOptions(Strict):
@@ -41,14 +96,27 @@ class Sampling(Strict):
     n: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] | None = 1
     temperature: Annotated[float, Field(ge=0, le=2)] | None = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] | None = 1.0
-    top_k: Annotated[int, Field(ge=-1)] | None = 0
+    top_k: Annotated[int, Field(ge=-1, le=MOST_INTEGER)] | None = 0
     min_p: Annotated[float, Field(ge=0, le=1)] | None = 0.0
     repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = 1.0
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = 0.0
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = 0.0
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    logit_bias: (
+        Annotated[
+            dict[TokenNumber, Annotated[float, Field(ge=-100, le=100)]],
+            BeforeValidator(_first_wrong_bias),
+        ]
+        | None
+    ) = None
     seed: Annotated[int, Field(ge=0, lt=SEEDS)] | None = None
-    stop: str | Annotated[list[str], Field(max_length=MOST_STOPS)] | None = None
+    stop: (
+        Annotated[
+            Annotated[str, Tag(TEXT)]
+            | Annotated[list[str], Field(max_length=MOST_STOPS), Tag(PARTS)],
+            Discriminator(_is_text),
+        ]
+        | None
+    ) = None
     stop_token_ids: TokenIds | None = None
     ignore_eos: bool | None = False
     return_drafted: bool | None = False
@@ -70,7 +138,13 @@ class Sampling(Strict):
 class CompletionRequest(Sampling):
     """The body of /v1/completions."""
 
-    prompt: str | Annotated[list[str], Field(min_length=1)] | TokenIds | list[TokenIds]
+    prompt: Annotated[
+        Annotated[str, Tag(TEXT)]
+        | Annotated[Several[str], Tag(PARTS)]
+        | Annotated[TokenIds, Field(min_length=1), Tag(TOKENS)]
+        | Annotated[Several[TokenIds], Tag(TOKEN_LISTS)],
+        Discriminator(_kind_of_prompt),
+    ]
     max_tokens: Whole | None = 16
     logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
     best_of: Whole | None = None
@@ -111,9 +185,15 @@ class Message(Strict):
     """One message of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: (
+        Annotated[
+            Annotated[str, Tag(TEXT)] | Annotated[Several[TextPart], Tag(PARTS)],
+            Discriminator(_is_text),
+        ]
+        | None
+    ) = None
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Several[ToolCall] | None = None
     tool_call_id: str | None = None
     refusal: Literal[""] | None = None
 
@@ -178,17 +258,24 @@ class ResponseFormat(Strict):
 class ChatRequest(Sampling):
     """The body of /v1/chat/completions."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[Several[Message], Field(min_length=1)]
     max_tokens: Whole | None = None
     max_completion_tokens: Whole | None = None
     logprobs: bool | None = False
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
     response_format: ResponseFormat | None = None
-    tools: list[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tools: Several[Tool] | None = None
+    tool_choice: (
+        Annotated[
+            Annotated[Literal["none", "auto", "required"], Tag(TEXT)]
+            | Annotated[NamedTool, Tag(PARTS)],
+            Discriminator(_is_text),
+        ]
+        | None
+    ) = None
     parallel_tool_calls: Literal[True] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    modalities: list[Literal["text"]] | None = None
+    modalities: Several[Literal["text"]] | None = None
     service_tier: Literal["auto", "default"] | None = None
     store: Literal[False] | None = None
 

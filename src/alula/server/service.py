@@ -30,7 +30,8 @@ class Limits:
 
     queue: int = 256
     """Samples that wait, beyond those that run."""
-    body_bytes: int = 16 * 2**20
+    body_bytes: int = 4 * 2**20
+    """A million tokens of text. While JSON is read, nobody else is answered."""
 
 
 class Service:
@@ -104,7 +105,7 @@ class Service:
 
         Raises RequestError where too much is waiting already.
         """
-        self._refuse_too_many(len(asked.prompts) * asked.params.n)
+        self.refuse_too_many(len(asked.prompts) * asked.params.n)
         record = Record(self.log, id=reply.id, path=path, user=user, n=asked.params.n)
         try:
             stream = self.engine.submit(asked.prompts, asked.params)
@@ -122,7 +123,8 @@ class Service:
                 failure = stream.failure or asyncio.CancelledError("the client has gone")
             self._count(reply, record, failure)
 
-    def _refuse_too_many(self, wanted: int) -> None:
+    def refuse_too_many(self, wanted: int) -> None:
+        """Raise RequestError where so many samples are more than is taken, or more than now."""
         ready = self.engine.ready
         most = self._limits.queue + (ready.max_sequences if ready else 0)
         if wanted > most:
