@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from alula.text.chat_template import ChatTemplate
-from alula.text.tools import Call, ToolForm, ToolReader, tool_form
+from alula.text.tools import Call, ToolForm, ToolReader, forced_grammar, tool_form
 
 CALL = '<tool_call>\n{"name": "fly", "arguments": {"to": "the <tool_call> south"}}\n</tool_call>'
 FLY = Call("fly", '{"to": "the <tool_call> south"}')
@@ -70,3 +72,45 @@ def test_the_template_tells_the_form(source: str, form: ToolForm | None) -> None
 
 def test_arguments_are_json() -> None:
     assert json.loads(FLY.arguments) == {"to": "the <tool_call> south"}
+
+
+def test_the_form_of_llama_is_read_from_its_template() -> None:
+    source = (Path(__file__).parents[1] / "templates" / "llama3.jinja").read_text()
+    assert tool_form(ChatTemplate(source)) == "llama"
+
+
+class Bytes:
+    """A vocabulary of the 256 bytes and an end."""
+
+    eos_token_id = 256
+    bos_token_id = None
+    tokens = [*(bytes([byte]) for byte in range(256)), b"<end>"]
+    special_token_ids = (256,)
+
+    def __call__(self, text: str) -> list[int]:
+        return list(text.encode())
+
+
+def accepted(grammar: str, text: str) -> bool:
+    vocabulary = LLTokenizer(TokenizerWrapper(Bytes()), n_vocab=257, eos_token=256)
+    matcher = LLMatcher(vocabulary, LLMatcher.grammar_from_lark(grammar), log_level=0)
+    return matcher.consume_tokens(list(text.encode())) and matcher.is_accepting()
+
+
+@pytest.mark.parametrize("form", ["hermes", "llama"])
+def test_a_forced_call_is_read_again_as_a_call(form: ToolForm) -> None:
+    """References in a schema of arguments begin at its own root."""
+    schema = {
+        "$defs": {"place": {"const": "south"}},
+        "type": "object",
+        "properties": {"to": {"$ref": "#/$defs/place"}},
+        "required": ["to"],
+        "additionalProperties": False,
+    }
+    grammar = forced_grammar(form, [("fly", schema), ("stop", {"type": "object"})])
+    key = "arguments" if form == "hermes" else "parameters"
+    call = f'{{"name": "fly", "{key}": {{"to": "south"}}}}'
+    whole = f"<tool_call>\n{call}\n</tool_call>" if form == "hermes" else call
+    assert accepted(grammar, whole)
+    assert not accepted(grammar, whole.replace("south", "north"))
+    assert read(form, whole, []) == [Call("fly", '{"to": "south"}')]

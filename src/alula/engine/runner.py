@@ -80,7 +80,7 @@ class Runner:
         masks = None if constraint is None else constraint.begin(launch)
         hidden = self._decoder.forward(launch.ids, launch.rows, self._pool, self._taps)
         logits = self._logits(launch, hidden.last)
-        allowed = logits if constraint is None else constraint.apply(masks, logits, started)
+        allowed = logits if constraint is None else constraint.apply(masks, launch, logits, started)
         choice = self._choose(step, launch, allowed)
         path = walk(launch.tree, choice)
         check(path.tokens[path.rows >= 0])

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from alula.errors import ModelError
 from alula.sampling.params import SamplingParams
+from alula.server.grammar_trial import GrammarTrial
 from alula.server.grammars import grammar_of
 from alula.server.messages import Ready
 from alula.server.refusals import RequestError
@@ -31,6 +32,7 @@ class Served(NamedTuple):
     ready: Ready
     tokenizer: Tokenizer
     template: ChatTemplate | None
+    trial: GrammarTrial
 
 
 class Asked(NamedTuple):
@@ -45,7 +47,8 @@ class Asked(NamedTuple):
 async def completion(body: CompletionRequest, served: Served) -> Asked:
     """Raises RequestError or UsageError for what cannot be answered."""
     prompts = await _encoded(given_prompts(body), served, add_bos=None)
-    params = _params(body, served, prompts, body.max_tokens, body.logprobs, await grammar_of(body))
+    grammar = await grammar_of(body, served.trial, served.ready.vocabulary)
+    params = _params(body, served, prompts, body.max_tokens, body.logprobs, grammar)
     return Asked(prompts, params, None)
 
 
@@ -68,7 +71,8 @@ async def chat(body: ChatRequest, served: Served) -> Asked:
         )
     most = body.max_completion_tokens or body.max_tokens
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    params = _params(body, served, prompts, most, logprobs, await grammar_of(body, tools))
+    grammar = await grammar_of(body, served.trial, served.ready.vocabulary, tools)
+    params = _params(body, served, prompts, most, logprobs, grammar)
     return Asked(prompts, params, tools)
 
 
@@ -82,11 +86,9 @@ def _form(template: ChatTemplate, served: Served) -> ToolForm:
 
 async def _rendered(template: ChatTemplate, body: ChatRequest, tools: ToolForm | None) -> str:
     variables = body.chat_template_kwargs or {}
-    reserved = _RESERVED & set(variables)
-    if reserved:
-        raise RequestError(
-            400, f"chat_template_kwargs cannot set {reserved.pop()}", param="chat_template_kwargs"
-        )
+    for name in _RESERVED & variables.keys():
+        message = f"chat_template_kwargs cannot set {name}"
+        raise RequestError(400, message, param="chat_template_kwargs")
     messages = [_for_template(message) for message in body.messages]
     if tools is not None:
         variables = variables | {
@@ -109,7 +111,8 @@ def _for_template(message: Message) -> dict[str, Any]:
     if isinstance(message.content, list):
         found["content"] = "".join(part.text for part in message.content)
     found.setdefault("content", "")
-    for call in found.get("tool_calls", ()):
+    # Templates ask whether there are calls by whether the field is there.
+    for call in found.get("tool_calls") or found.pop("tool_calls", ()):
         call.pop("index", None)
         try:
             call["function"]["arguments"] = json.loads(call["function"]["arguments"])

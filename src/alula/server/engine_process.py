@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import zmq
@@ -23,7 +24,6 @@ import zmq
 from alula.engine.core import Engine, LaunchRecord, Request
 from alula.engine.llm import LLM
 from alula.engine.outputs import CompletionOutput, Delta, TokenLogprobs
-from alula.errors import AlulaError
 from alula.server.messages import (
     MOST_IN_FLIGHT,
     Abort,
@@ -102,7 +102,7 @@ class Loop:
         self._link = link
         self._requests: dict[int, Request] = {}
         self._compiler = ThreadPoolExecutor(1, "grammars")
-        self._compiling: dict[int, tuple[Submit, Future[None]]] = {}
+        self._compiling: dict[int, tuple[Submit, Future[Any]]] = {}
         self._counts = Counts()
         self._told = 0.0
         engine.observers.append(self._counts.observe)
@@ -144,12 +144,12 @@ class Loop:
                 del self._compiling[number]
                 self._submit(message, job)
 
-    def _submit(self, message: Submit, compiled: Future[None] | None = None) -> None:
+    def _submit(self, message: Submit, compiled: Future[Any] | None = None) -> None:
         try:
             if compiled is not None:
                 compiled.result()
             request = self._engine.add(message.prompt_ids, message.params)
-        except AlulaError as error:
+        except Exception as error:
             self._link.send(Failed([message.id], Problem.of(error)))
         else:
             self._requests[message.id] = request

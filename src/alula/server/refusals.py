@@ -98,7 +98,7 @@ def too_busy(limit: int) -> RequestError:
 def of_validation(error: RequestValidationError) -> RequestError:
     """400 that names the first field at fault."""
     first = error.errors()[0]
-    place = [str(part) for part in first["loc"][1:] if part not in FORMS]
+    place = [str(part) for part in first["loc"][1:] if part not in (*FORMS, "[key]")]
     if first["type"] == "json_invalid":
         return RequestError(400, f"the body is no JSON: {first.get('ctx', {}).get('error', '')}")
     param = ".".join(place) or None

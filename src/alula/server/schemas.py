@@ -21,6 +21,8 @@ from pydantic import (
 from alula.sampling.params import MOST_LOGPROBS, MOST_SAMPLES, SEEDS
 
 MOST_STOPS = 16
+MOST_PROMPTS, MOST_MESSAGES, MOST_TOOLS = 4096, 16384, 1024
+"""In one body; reading more of them would hold everybody up."""
 MOST_INTEGER = 2**31 - 1
 """Of what has no smaller bound; more fits into no vocabulary and no context."""
 
@@ -48,8 +50,8 @@ class Strict(BaseModel):
         if not isinstance(given, dict):
             return given
         known = {field.alias or name for name, field in cls.model_fields.items()}
-        strangers = [name for name in given if name not in known]
-        return {name: value for name, value in given.items() if name not in strangers[1:]}
+        stranger = next((name for name in given if name not in known), None)
+        return {name: given[name] for name in given if name in known or name == stranger}
 
 
 def _is_text(value: Any) -> str:
@@ -59,8 +61,8 @@ def _is_text(value: Any) -> str:
 def _first_wrong_bias(given: Any) -> Any:
     """Only the first wrong one where there are any, for the same reason."""
     for token, bias in given.items() if isinstance(given, dict) else ():
-        right = type(bias) in (int, float) and -100 <= bias <= 100
-        if not right or not re.match(_NUMBER, token):
+        right = isinstance(bias, int | float) and not isinstance(bias, bool) and abs(bias) <= 100
+        if not right or re.match(_NUMBER, str(token)) is None:
             return {token: bias}
     return given
 
@@ -69,7 +71,7 @@ def _kind_of_prompt(value: Any) -> str:
     """By the first element, so that a million others are read once."""
     if isinstance(value, str) or not isinstance(value, list) or not value:
         return TEXT if isinstance(value, str) else TOKENS
-    kinds = {str: PARTS, list: TOKEN_LISTS}
+    kinds: dict[type, str] = {str: PARTS, list: TOKEN_LISTS}
     return kinds.get(type(value[0]), TOKENS)
 
 
@@ -140,9 +142,9 @@ class CompletionRequest(Sampling):
 
     prompt: Annotated[
         Annotated[str, Tag(TEXT)]
-        | Annotated[Several[str], Tag(PARTS)]
+        | Annotated[Several[str], Field(max_length=MOST_PROMPTS), Tag(PARTS)]
         | Annotated[TokenIds, Field(min_length=1), Tag(TOKENS)]
-        | Annotated[Several[TokenIds], Tag(TOKEN_LISTS)],
+        | Annotated[Several[TokenIds], Field(max_length=MOST_PROMPTS), Tag(TOKEN_LISTS)],
         Discriminator(_kind_of_prompt),
     ]
     max_tokens: Whole | None = 16
@@ -258,13 +260,13 @@ class ResponseFormat(Strict):
 class ChatRequest(Sampling):
     """The body of /v1/chat/completions."""
 
-    messages: Annotated[Several[Message], Field(min_length=1)]
+    messages: Annotated[Several[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
     max_tokens: Whole | None = None
     max_completion_tokens: Whole | None = None
     logprobs: bool | None = False
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
     response_format: ResponseFormat | None = None
-    tools: Several[Tool] | None = None
+    tools: Annotated[Several[Tool], Field(max_length=MOST_TOOLS)] | None = None
     tool_choice: (
         Annotated[
             Annotated[Literal["none", "auto", "required"], Tag(TEXT)]

@@ -16,6 +16,7 @@ from fastapi.responses import JSONResponse
 
 from alula.server.asking import Asked, Served
 from alula.server.engine_client import EngineClient
+from alula.server.grammar_trial import GrammarTrial
 from alula.server.messages import Piece
 from alula.server.metrics import EngineState, Metrics
 from alula.server.refusals import Handler, RequestError, refusal_of, too_busy
@@ -44,6 +45,7 @@ class Service:
         self.draining = False
         self.log = log
         self.metrics = Metrics(self._state)
+        self.trial = GrammarTrial()
         self._limits = limits
 
     def _state(self) -> EngineState:
@@ -95,7 +97,7 @@ class Service:
             message = f"there is no model {name!r} here, only {self.model_name!r}"
             raise RequestError(404, message, param="model", code="model_not_found")
         assert self.engine.texts is not None
-        return Served(ready, *self.engine.texts)
+        return Served(ready, *self.engine.texts, self.trial)
 
     @contextmanager
     def answering(

@@ -40,19 +40,15 @@ def forced_grammar(form: ToolForm, functions: list[tuple[str, dict[str, Any]]]) 
     `functions`: names and JSON schemas of their arguments.
     """
     key = "arguments" if form == "hermes" else "parameters"
-    choices = [
-        {
-            "type": "object",
-            "properties": {"name": {"const": name}, key: schema},
-            "required": ["name", key],
-            "additionalProperties": False,
-        }
-        for name, schema in functions
-    ]
-    call = f"%json {json.dumps({'anyOf': choices, 'x-guidance': _LAYOUT})}"
-    if form == "llama":
-        return f"start: call\ncall: {call}\n"
-    return f'start: "{_OPEN}\\n" call "\\n{_CLOSE}"\ncall: {call}\n'
+    lines = []
+    for number, (name, schema) in enumerate(functions):
+        # Each schema is a document of its own: its references begin at its own root.
+        lines.append(f"arguments{number}: %json {json.dumps(schema | {'x-guidance': _LAYOUT})}")
+        begin = json.dumps(f'{{"name": {json.dumps(name)}, "{key}": ')
+        lines.append(f'call{number}: {begin} arguments{number} "}}"')
+    call = " | ".join(f"call{number}" for number in range(len(functions)))
+    start = f"({call})" if form == "llama" else f'"{_OPEN}\\n" ({call}) "\\n{_CLOSE}"'
+    return "\n".join([f"start: {start}", *lines, ""])
 
 
 class ToolReader:
