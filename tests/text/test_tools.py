@@ -84,7 +84,7 @@ class Bytes:
 
     eos_token_id = 256
     bos_token_id = None
-    tokens = [*(bytes([byte]) for byte in range(256)), b"<end>"]
+    tokens = (*(bytes([byte]) for byte in range(256)), b"<end>")
     special_token_ids = (256,)
 
     def __call__(self, text: str) -> list[int]:
