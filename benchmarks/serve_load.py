@@ -154,7 +154,8 @@ class Load:
 
     def resources(self) -> dict[str, dict[str, int]]:
         server = psutil.Process(self.pid)
-        (engine,) = server.children()
+        children = server.children()
+        (engine,) = [each for each in children if "alula.server.engine_process" in each.cmdline()]
         return {
             name: {"memory_mb": process.memory_info().rss >> 20, "files": process.num_fds()}
             for name, process in (("http", server), ("engine", engine))
