@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ import httpx
 import openai
 import pytest
 
+from alula.errors import UsageError
+from alula.server.serve import ServerOptions
 from serving import ServerProcess, events, wait_for
 
 BODY = {"model": "model", "prompt": "Wings", "max_tokens": 900, "ignore_eos": True}
@@ -257,3 +260,36 @@ def test_sigterm_drains(tool_model: Path) -> None:
         assert done == "[DONE]"
         assert server.process.wait(20) == 0
         assert not engine.is_running()
+
+
+def test_a_slow_reader_gets_all_of_its_answer_while_draining(tool_model: Path) -> None:
+    """Long after the engine has written it, and more than the sockets hold."""
+    body = BODY | {"n": 2, "logprobs": 20, "stream": True}
+    content = json.dumps(body).encode()
+    head = (
+        "POST /v1/completions HTTP/1.1\r\nHost: model\r\nContent-Type: application/json\r\n"
+        f"Connection: close\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
+    options = ("--dtype", "float32", "--speculation", "off")
+    with ServerProcess(tool_model, *options) as server:
+        address = httpx.URL(server.url)
+        with socket.socket() as reader:
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+            reader.connect((address.host, address.port))
+            reader.sendall(head.encode() + content)
+            reader.recv(100)
+            server.process.send_signal(signal.SIGTERM)
+            wait_for(lambda: server.metric("alula_running") == 0, 60, "the engine's end")
+            time.sleep(1)
+            assert server.process.poll() is None
+            last = b""
+            while data := reader.recv(1 << 20):
+                last = last[-100:] + data
+        assert b"data: [DONE]" in last
+        assert server.process.wait(20) == 0
+
+
+@pytest.mark.parametrize("key", ["", "  ", "naïve", "two words"])
+def test_keys_that_no_client_can_send_are_refused(key: str) -> None:
+    with pytest.raises(UsageError, match="API key"):
+        ServerOptions(api_keys=("good", key))

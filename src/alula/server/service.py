@@ -43,6 +43,8 @@ class Service:
         self.model_name = name
         self.started = int(time.time())
         self.draining = False
+        self.under_way = 0
+        """Answers that their readers do not have in full."""
         self.log = log
         self.metrics = Metrics(self._state)
         self.trial = GrammarTrial()
@@ -113,6 +115,7 @@ class Service:
             stream = self.engine.submit(asked.prompts, asked.params)
         except EngineError as error:
             raise refusal_of(error) from error
+        self.under_way += 1
         failure: BaseException | None = None
         try:
             yield self._measured(stream.pieces(), record)
@@ -120,6 +123,7 @@ class Service:
             failure = error
             raise
         finally:
+            self.under_way -= 1
             stream.close()
             if failure is None and not stream.complete:
                 failure = stream.failure or asyncio.CancelledError("the client has gone")
