@@ -279,7 +279,7 @@ def test_a_slow_reader_gets_all_of_its_answer_while_draining(tool_model: Path) -
             reader.recv(100)
             server.process.send_signal(signal.SIGTERM)
             wait_for(lambda: server.metric("alula_running") == 0, 60, "the engine's end")
-            time.sleep(1)
+            time.sleep(4)
             assert server.process.poll() is None
             last = b""
             while data := reader.recv(1 << 20):
