@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import threading
@@ -171,6 +172,17 @@ def test_every_request_has_one_line_in_the_log(narrow: ServerProcess) -> None:
     assert (answered["outcome"], answered["tokens"], answered["user"]) == ("ok", 2, "me")
     assert (refused["status"], refused["reason"]) == (400, "mystery is not supported")
     assert unknown["status"] == 401
+
+
+def test_refusals_are_counted(server: ServerProcess) -> None:
+    def refused() -> float:
+        found = re.search(r'requests_total{outcome="refused"} (\S+)', server.get("/metrics").text)
+        return float(found[1]) if found else 0.0
+
+    before = refused()
+    for fields in ({"mystery": 1}, {"n": 1000}, {"guided_regex": "["}, {"model": "other"}):
+        post(server, **fields)
+    assert refused() == before + 4
 
 
 def test_only_named_origins_may_call(narrow: ServerProcess, server: ServerProcess) -> None:

@@ -71,10 +71,16 @@ class Service:
             if isinstance(error, EngineError):
                 return answer  # its request has been begun, and has a line
             reason = json.loads(bytes(answer.body))["error"]["message"]
-            self.log.write(path=request.url.path, status=answer.status_code, reason=reason)
+            self.note_refusal(request.url.path, answer.status_code, reason)
             return answer
 
         return logged
+
+    def note_refusal(self, path: str, status: int, reason: str) -> None:
+        """A request that ends before the engine hears of it."""
+        self.log.write(path=path, status=status, reason=reason)
+        if path.startswith("/v1/"):
+            self.metrics.requests.labels("failed" if status >= 500 else "refused").inc()
 
     def status(self) -> dict[str, Any]:
         """The server at a glance."""
@@ -103,14 +109,16 @@ class Service:
 
     @contextmanager
     def answering(
-        self, asked: Asked, reply: Reply, path: str, user: str | None
+        self, asked: Asked, reply: Reply, path: str, user: str | None, arrived: float
     ) -> Iterator[AsyncIterator[Piece]]:
         """The pieces of an answer. Leaving the block early frees all that the request holds.
+
+        `arrived`: the time of `time.perf_counter` from which on it is measured.
 
         Raises RequestError where too much is waiting already.
         """
         self.refuse_too_many(len(asked.prompts) * asked.params.n)
-        record = Record(self.log, id=reply.id, path=path, user=user, n=asked.params.n)
+        record = Record(self.log, arrived, id=reply.id, path=path, user=user, n=asked.params.n)
         try:
             stream = self.engine.submit(asked.prompts, asked.params)
         except EngineError as error:
