@@ -10,6 +10,7 @@ from typing import Any
 import openai
 import pytest
 
+from alula.text.tokenizer import Tokenizer
 from serving import ServerProcess
 from tiny import write_tiny_model
 
@@ -61,6 +62,20 @@ def test_free_answers_are_text(llama: ServerProcess) -> None:
     (found,) = ask(llama, tool_choice="auto", max_tokens=5, logit_bias={"5": 50}).choices
     assert found.message.tool_calls is None
     assert found.finish_reason == "length"
+
+
+def test_a_strict_function_keeps_its_schema_unforced(
+    llama: ServerProcess, tool_model: Path
+) -> None:
+    opening = Tokenizer.from_folder(tool_model).encode("{")[0]
+    strict = {"type": "function", "function": FLY["function"] | {"strict": True}}
+    bias = {str(opening): 100}
+    (found,) = ask(llama, tools=[strict], tool_choice="auto", logit_bias=bias).choices
+    assert found.finish_reason == "tool_calls"
+    (call,) = found.message.tool_calls
+    assert json.loads(call.function.arguments)["to"] in ("north", "south")
+    (loose,) = ask(llama, tool_choice="auto", logit_bias=bias).choices
+    assert loose.message.tool_calls is None
 
 
 def test_results_and_empty_lists_of_calls_reach_the_template(llama: ServerProcess) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from alula.text.chat_template import ChatTemplate
-from alula.text.tools import Call, ToolForm, ToolReader, forced_grammar, tool_form
+from alula.text.tools import Call, ToolForm, ToolReader, forced_grammar, free_grammar, tool_form
 
 CALL = '<tool_call>\n{"name": "fly", "arguments": {"to": "the <tool_call> south"}}\n</tool_call>'
 FLY = Call("fly", '{"to": "the <tool_call> south"}')
@@ -97,20 +98,45 @@ def accepted(grammar: str, text: str) -> bool:
     return matcher.consume_tokens(list(text.encode())) and matcher.is_accepting()
 
 
-@pytest.mark.parametrize("form", ["hermes", "llama"])
-def test_a_forced_call_is_read_again_as_a_call(form: ToolForm) -> None:
-    """References in a schema of arguments begin at its own root."""
-    schema = {
-        "$defs": {"place": {"const": "south"}},
-        "type": "object",
-        "properties": {"to": {"$ref": "#/$defs/place"}},
-        "required": ["to"],
-        "additionalProperties": False,
-    }
-    grammar = forced_grammar(form, [("fly", schema), ("stop", {"type": "object"})])
+FUNCTIONS: list[tuple[str, dict[str, Any]]] = [
+    (
+        "fly",
+        {
+            "$defs": {"place": {"const": "south"}},
+            "type": "object",
+            "properties": {"to": {"$ref": "#/$defs/place"}},
+            "required": ["to"],
+            "additionalProperties": False,
+        },
+    ),
+    ("stop", {"type": "object"}),
+]
+"""References in a schema of arguments begin at its own root."""
+
+
+def written(form: ToolForm) -> str:
+    """A call of the first function."""
     key = "arguments" if form == "hermes" else "parameters"
     call = f'{{"name": "fly", "{key}": {{"to": "south"}}}}'
-    whole = f"<tool_call>\n{call}\n</tool_call>" if form == "hermes" else call
-    assert accepted(grammar, whole)
-    assert not accepted(grammar, whole.replace("south", "north"))
-    assert read(form, whole, []) == [Call("fly", '{"to": "south"}')]
+    return f"<tool_call>\n{call}\n</tool_call>" if form == "hermes" else call
+
+
+@pytest.mark.parametrize("form", ["hermes", "llama"])
+def test_a_forced_call_is_read_again_as_a_call(form: ToolForm) -> None:
+    grammar, call = forced_grammar(form, FUNCTIONS), written(form)
+    assert accepted(grammar, call)
+    assert read(form, call, []) == [Call("fly", '{"to": "south"}')]
+    for wrong in (call.replace("south", "north"), call.replace("fly", "swim"), "text", ""):
+        assert not accepted(grammar, wrong)
+
+
+@pytest.mark.parametrize("form", ["hermes", "llama"])
+def test_a_free_answer_may_hold_calls_that_keep_their_schemas(form: ToolForm) -> None:
+    grammar, call = free_grammar(form, FUNCTIONS), written(form)
+    for right in ("", "Text.\n", "a < b and <tool", " x {", call):
+        assert accepted(grammar, right), right
+    for wrong in (call.replace("south", "north"), call.replace("fly", "swim"), call[:-1]):
+        assert not accepted(grammar, wrong), wrong
+    if form == "hermes":
+        for several in (f"Text. {call}", f"{call}\n{call}", f"{call} and text"):
+            assert accepted(grammar, several)

@@ -23,10 +23,11 @@ from starlette.types import Receive, Scope, Send
 from alula import __version__
 from alula.server import asking, refusals
 from alula.server.asking import Asked, Served
+from alula.server.choices import ChatChoice, TextChoice
 from alula.server.gate import Gate
 from alula.server.messages import Piece
 from alula.server.refusals import ErrorBody, RequestError, refusal_of
-from alula.server.replies import ChatChoice, Reply, TextChoice, Usage, collected
+from alula.server.replies import Reply, Usage, collected
 from alula.server.schemas import ChatRequest, CompletionRequest, Sampling, StreamOptions
 from alula.server.service import Service
 from alula.server.streams import EngineError

@@ -113,16 +113,16 @@ class EngineClient:
         socket.bind(address)
         self._outbox = asyncio.Queue()
         self.heart = Heart(self._hang_timeout)
-        sender = asyncio.create_task(self._send(socket))
         tasks: list[asyncio.Task[Problem | None]] = []
         try:
             self._process = await self._spawn(address)
-            jobs = (self._receive(socket), self._exit(self._process), self._watch())
+            ends = (self._receive(socket), self._exit(self._process))
+            jobs = (*ends, self._watch(), self._send(socket))
             tasks = [asyncio.create_task(job) for job in jobs]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             problem = await self._reason(tasks, done)
         finally:
-            for task in (*tasks, sender):
+            for task in tasks:
                 task.cancel()
             await self._end_process()
             socket.close()
@@ -134,7 +134,7 @@ class EngineClient:
         self, tasks: list[asyncio.Task[Problem | None]], done: set[asyncio.Task[Problem | None]]
     ) -> Problem:
         """What the engine said before it ended goes before the fact that it ended."""
-        receive, ended, _ = tasks
+        receive, ended, *_ = tasks
         if done == {ended}:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(receive), 0.1)
@@ -165,7 +165,7 @@ class EngineClient:
     def _dump_path(self) -> Path:
         return self._folder / f"stacks-{self.restarts}.txt"
 
-    async def _send(self, socket: zmq.asyncio.Socket) -> None:
+    async def _send(self, socket: zmq.asyncio.Socket) -> Problem | None:
         while True:
             await socket.send(await self._outbox.get())
 

@@ -10,7 +10,7 @@ from alula.server.grammar_trial import GrammarTrial
 from alula.server.messages import Vocabulary
 from alula.server.refusals import RequestError
 from alula.server.schemas import ChatRequest, Function, NamedTool, Sampling
-from alula.text.tools import ToolForm, forced_grammar
+from alula.text.tools import ToolForm, forced_grammar, free_grammar
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -55,6 +55,8 @@ def _asked(body: Sampling, tools: ToolForm | None) -> dict[str, str]:
             raise RequestError(400, "response_format and tools exclude each other", param="tools")
         if tools is not None and body.tool_choice not in (None, "auto"):
             found["tool_choice"] = LLMatcher.grammar_from_lark(_forced(body, tools))
+        elif tools is not None and any(tool.function.strict for tool in body.tools or ()):
+            found["tools"] = LLMatcher.grammar_from_lark(_free(body, tools))
     return found
 
 
@@ -65,6 +67,14 @@ def _schema(body: ChatRequest) -> dict[str, Any] | None:
     if wanted.json_schema is None:
         return _ANY_OBJECT
     return _ANY_OBJECT if wanted.json_schema.schema_ is None else wanted.json_schema.schema_
+
+
+def _free(body: ChatRequest, tools: ToolForm) -> str:
+    """Calls of a strict function keep its schema, those of another have any arguments."""
+    functions = [tool.function for tool in body.tools or ()]
+    return free_grammar(
+        tools, [(each.name, _arguments(each) if each.strict else _ANY_OBJECT) for each in functions]
+    )
 
 
 def _forced(body: ChatRequest, tools: ToolForm) -> str:
