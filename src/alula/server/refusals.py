@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from alula.errors import AlulaError, UsageError
-from alula.server.schemas import FORMS
 from alula.server.streams import EngineError
+from alula.server.strict import FORMS
 
 Handler = Callable[[Request, Exception], JSONResponse]
 

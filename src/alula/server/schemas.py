@@ -5,79 +5,27 @@ Fields that alula cannot honour are here with the one value that asks for nothin
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    model_validator,
-)
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from alula.sampling.params import MOST_LOGPROBS, MOST_SAMPLES, SEEDS
+from alula.server.strict import (
+    MOST_INTEGER,
+    PARTS,
+    TEXT,
+    LogitBias,
+    Prompt,
+    Several,
+    Strict,
+    TokenIds,
+    Whole,
+    is_text,
+)
 
 MOST_STOPS = 16
-MOST_PROMPTS, MOST_MESSAGES, MOST_TOOLS = 4096, 16384, 1024
-"""In one body; reading more of them would hold everybody up."""
-MOST_INTEGER = 2**31 - 1
-"""Of what has no smaller bound; more fits into no vocabulary and no context."""
-
-T = TypeVar("T")
-
-Whole = Annotated[int, Field(ge=1, le=MOST_INTEGER)]
-TokenId = Annotated[int, Field(ge=0, le=MOST_INTEGER)]
-_NUMBER = r"^(0|[1-9][0-9]{0,8})$"
-TokenNumber = Annotated[str, Field(pattern=_NUMBER)]
-"""A token id as JSON's keys are written."""
-Several = Annotated[list[T], Field(fail_fast=True)]
-"""A list of which the first fault is told: a million of them would hold everybody up."""
-TokenIds = Several[TokenId]
-
-
-class Strict(BaseModel):
-    """No conversions and no unknown fields."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_stranger_is_enough(cls, given: Any) -> Any:
-        """Of many unknown fields the first is told, for the same reason."""
-        if not isinstance(given, dict):
-            return given
-        known = {field.alias or name for name, field in cls.model_fields.items()}
-        stranger = next((name for name in given if name not in known), None)
-        return {name: given[name] for name in given if name in known or name == stranger}
-
-
-def _is_text(value: Any) -> str:
-    return TEXT if isinstance(value, str) else PARTS
-
-
-def _first_wrong_bias(given: Any) -> Any:
-    """Only the first wrong one where there are any, for the same reason."""
-    for token, bias in given.items() if isinstance(given, dict) else ():
-        right = isinstance(bias, int | float) and not isinstance(bias, bool) and abs(bias) <= 100
-        if not right or re.match(_NUMBER, str(token)) is None:
-            return {token: bias}
-    return given
-
-
-def _kind_of_prompt(value: Any) -> str:
-    """By the first element, so that a million others are read once."""
-    if isinstance(value, str) or not isinstance(value, list) or not value:
-        return TEXT if isinstance(value, str) else TOKENS
-    kinds: dict[type, str] = {str: PARTS, list: TOKEN_LISTS}
-    return kinds.get(type(value[0]), TOKENS)
-
-
-TEXT, PARTS, TOKENS, TOKEN_LISTS = "(text)", "(parts)", "(token ids)", "(lists of token ids)"
-"""Forms of one field; errors do not name them."""
-FORMS = frozenset((TEXT, PARTS, TOKENS, TOKEN_LISTS))
+MOST_MESSAGES, MOST_TOOLS = 16384, 1024
+"""In one body; to read more of them would hold everybody up."""
 
 
 class StreamOptions(Strict):
@@ -103,19 +51,13 @@ class Sampling(Strict):
     repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = 1.0
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = 0.0
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = 0.0
-    logit_bias: (
-        Annotated[
-            dict[TokenNumber, Annotated[float, Field(ge=-100, le=100)]],
-            BeforeValidator(_first_wrong_bias),
-        ]
-        | None
-    ) = None
+    logit_bias: LogitBias | None = None
     seed: Annotated[int, Field(ge=0, lt=SEEDS)] | None = None
     stop: (
         Annotated[
             Annotated[str, Tag(TEXT)]
             | Annotated[list[str], Field(max_length=MOST_STOPS), Tag(PARTS)],
-            Discriminator(_is_text),
+            Discriminator(is_text),
         ]
         | None
     ) = None
@@ -140,13 +82,7 @@ class Sampling(Strict):
 class CompletionRequest(Sampling):
     """The body of /v1/completions."""
 
-    prompt: Annotated[
-        Annotated[str, Tag(TEXT)]
-        | Annotated[Several[str], Field(max_length=MOST_PROMPTS), Tag(PARTS)]
-        | Annotated[TokenIds, Field(min_length=1), Tag(TOKENS)]
-        | Annotated[Several[TokenIds], Field(max_length=MOST_PROMPTS), Tag(TOKEN_LISTS)],
-        Discriminator(_kind_of_prompt),
-    ]
+    prompt: Prompt
     max_tokens: Whole | None = 16
     logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
     best_of: Whole | None = None
@@ -190,7 +126,7 @@ class Message(Strict):
     content: (
         Annotated[
             Annotated[str, Tag(TEXT)] | Annotated[Several[TextPart], Tag(PARTS)],
-            Discriminator(_is_text),
+            Discriminator(is_text),
         ]
         | None
     ) = None
@@ -271,7 +207,7 @@ class ChatRequest(Sampling):
         Annotated[
             Annotated[Literal["none", "auto", "required"], Tag(TEXT)]
             | Annotated[NamedTool, Tag(PARTS)],
-            Discriminator(_is_text),
+            Discriminator(is_text),
         ]
         | None
     ) = None
