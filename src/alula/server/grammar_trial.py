@@ -53,7 +53,9 @@ class GrammarTrial:
             return fault
 
     async def _tried(self, grammar: bytes, vocabulary: Vocabulary) -> str | None:
-        process = self._process or await self._started(vocabulary)
+        process = self._process
+        if process is None or process.returncode is not None:
+            process = await self._started(vocabulary)
         # Until it has answered it is nobody's: whoever gives up waiting leaves no answer behind.
         self._process = None
         try:
