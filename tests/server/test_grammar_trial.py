@@ -26,7 +26,7 @@ async def trying() -> AsyncIterator[GrammarTrial]:
     try:
         yield trial
     finally:
-        trial.close()
+        await trial.close()
 
 
 def regex(pattern: str) -> str:
@@ -55,8 +55,7 @@ def test_a_trial_that_was_ended_idle_costs_nobody_anything(vocabulary: Vocabular
     async def ended() -> None:
         async with trying() as trial:
             assert await trial.fault(regex("a"), vocabulary) is None
-            trial.close()
-            await asyncio.sleep(0.3)
+            await trial.close()
             assert await trial.fault(regex("b"), vocabulary) is None
 
     asyncio.run(ended())

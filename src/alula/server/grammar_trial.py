@@ -77,10 +77,11 @@ class GrammarTrial:
         process.stdin.write(_framed(msgspec.msgpack.encode(vocabulary)))
         return process
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End the process."""
-        if self._process is not None:
+        if self._process is not None and self._process.returncode is None:
             self._process.kill()
+            await self._process.wait()
 
 
 async def _asked(process: Process, grammar: bytes) -> bytes:

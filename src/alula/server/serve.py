@@ -149,7 +149,7 @@ class Server:
                 task.cancel()
             await asyncio.gather(engine, stop, return_exceptions=True)
             self._client.close()
-            self._service.trial.close()
+            await self._service.trial.close()
         if not engine.cancelled() and (failure := engine.exception()):
             raise failure
 
