@@ -17,15 +17,20 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 
+from alula.bench import results
+
+_PACKAGES = ("alula", "torch", "fastapi", "uvicorn", "pyzmq", "msgspec", "llguidance")
+
 SLOW_HEALTH_SECONDS = 0.2
 MOST_GROWTH = 1.15
 """Of memory, from a minute in to the end; allocators keep some."""
-LARGEST_BODY = 16 * 2**20
+LARGEST_BODY = 4 * 2**20
 
 
 @dataclass
@@ -37,6 +42,8 @@ class Load:
     pid: int
     seconds: float
     streams: int
+    most_tokens: int
+    """Of one answer."""
     outcomes: Counter[str] = field(default_factory=Counter)
     health: list[float] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -60,7 +67,10 @@ class Load:
         prompt = " ".join(dice.choice(("wing", "tail", "beak", "egg")) for _ in range(number))
         sampled = {"temperature": 0.8, "seed": number} if number % 2 else {"temperature": 0}
         grammar = {"guided_regex": "([a-z]{4}-){6}end"} if number % 6 == 5 else {}
-        length = {"max_tokens": dice.randint(10, 60), "n": 1 + number % 3 // 2}
+        length = {
+            "max_tokens": dice.randint(self.most_tokens // 6, self.most_tokens),
+            "n": 1 + number % 3 // 2,
+        }
         return {"model": self.model, "prompt": f"Birds: {prompt}", **sampled, **length, **grammar}
 
     async def whole(self, body: dict[str, Any]) -> list[str]:
@@ -154,7 +164,8 @@ class Load:
 
     def resources(self) -> dict[str, dict[str, int]]:
         server = psutil.Process(self.pid)
-        (engine,) = server.children()
+        children = server.children()
+        (engine,) = [each for each in children if "alula.server.engine_process" in each.cmdline()]
         return {
             name: {"memory_mb": process.memory_info().rss >> 20, "files": process.num_fds()}
             for name, process in (("http", server), ("engine", engine))
@@ -175,6 +186,7 @@ class Load:
             "outcomes": dict(sorted(self.outcomes.items())),
             "wrong": self.wrong[:5],
             "health_p99_seconds": round(p99, 4),
+            "health_worst_seconds": round(ordered[-1], 4),
             "early": self.early,
             "late": self.late,
             "left": self.left,
@@ -192,10 +204,25 @@ def main() -> None:
     parser.add_argument("--pid", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--streams", type=int, default=64)
+    parser.add_argument("--most-tokens", type=int, default=60)
+    parser.add_argument("--note", default="", help="what else the machine did")
+    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    load = Load(given.url.rstrip("/"), given.model, given.pid, given.seconds, given.streams)
+    load = Load(
+        given.url.rstrip("/"),
+        given.model,
+        given.pid,
+        given.seconds,
+        given.streams,
+        given.most_tokens,
+    )
     found = asyncio.run(load.run())
     print(json.dumps(found, indent=2))
+    if given.out:
+        command = " ".join(psutil.Process(given.pid).cmdline()[1:])
+        settings = {"streams": str(given.streams), "most_tokens": str(given.most_tokens)}
+        settings |= {"server": command.partition(" serve ")[2], "note": given.note}
+        results.write(given.out, results.record("serve load", settings, found, _PACKAGES))
     sys.exit(not found["passed"])
 
 

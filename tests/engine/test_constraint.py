@@ -17,6 +17,7 @@ from alula.engine.outputs import CompletionOutput
 from alula.engine.speculator import Speculator
 from alula.errors import UsageError
 from alula.models.load import LoadedModel, load
+from alula.sampling.grammar import Grammars
 from alula.sampling.params import SamplingParams
 from alula.speculation.drafter import DraftContext, Drafter
 from alula.speculation.ngram import NgramDrafter
@@ -143,6 +144,76 @@ def test_the_end_may_fall_anywhere_in_the_window(model: LoadedModel) -> None:
         assert found.speculation.rounds <= 2, "the draft is the truth"
 
 
+class Fragile:
+    """A matcher that becomes too complex after a token, or at every node of a draft."""
+
+    def __init__(self, inside: LLMatcher, fatal: int | None) -> None:
+        self._inside, self._fatal = inside, fatal
+        self._drafted = 0
+        self._failed = False
+
+    def deep_copy(self) -> Fragile:
+        return Fragile(self._inside.deep_copy(), self._fatal)
+
+    def is_error(self) -> bool:
+        return self._failed or self._inside.is_error()
+
+    def consume_tokens(self, tokens: list[int]) -> bool:
+        return not self._failed and self._inside.consume_tokens(tokens)
+
+    def try_consume_tokens(self, tokens: list[int]) -> int:
+        if self._failed:
+            return 0
+        consumed = self._inside.try_consume_tokens(tokens)
+        self._drafted += consumed
+        self._failed = consumed > 0 and self._fatal in (None, *tokens)
+        return consumed
+
+    def rollback(self, count: int) -> None:
+        assert not self.is_error(), "who has failed cannot go back"
+        self._drafted -= count
+        self._inside.rollback(count)
+
+    def unsafe_compute_mask_ptr(self, pointer: int, size: int) -> None:
+        self._inside.unsafe_compute_mask_ptr(pointer, size)
+
+
+@pytest.mark.parametrize("fatal", [None, "x", "1"])
+@pytest.mark.usefixtures("whole_drafts")
+def test_a_node_that_is_too_complex_costs_speed_alone(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch, fatal: str | None
+) -> None:
+    """Wherever it lies: on the path that is taken in the end, or beside it."""
+    prompt = model.tokenizer.encode(PROMPT)
+    asked = params(LLMatcher.grammar_from_regex("[0-9x]{30}"), 3, model)
+    expected = answer(engine(model), prompt, asked)
+    compiled = Grammars.compile
+    fatal_id = None if fatal is None else model.tokenizer.encode(fatal)[0]
+    monkeypatch.setattr(Grammars, "compile", lambda *given: Fragile(compiled(*given), fatal_id))
+    for shape in ("chain:4", "tree:4x2:8"):
+        oracle = Oracle(parse_shape(shape), [(prompt, expected.token_ids)], miss=3)
+        found = answer(engine(model, Speculator(oracle)), prompt, asked)
+        assert found.token_ids == expected.token_ids
+        assert found.finish_reason == expected.finish_reason == "stop"
+        if fatal is None:
+            assert found.speculation.rounds == len(found.token_ids) - 1, "no draft is taken"
+
+
+def test_a_grammar_too_complex_at_the_root_ends_its_own_request_alone(model: LoadedModel) -> None:
+    prompt = model.tokenizer.encode(PROMPT)
+    complex_grammar = LLMatcher.grammar_from_regex("a{1000000000}")
+    free = SamplingParams(seed=4, max_tokens=30, ignore_eos=True)
+    held = params(LLMatcher.grammar_from_regex(r"[0-9]{20}"), 4, model)
+    alone = [answer(engine(model), prompt, each).token_ids for each in (free, held)]
+    together = engine(model, Speculator(NgramDrafter(parse_shape("chain:3"))))
+    asked = (params(complex_grammar, 1, model, max_tokens=60), free, held)
+    requests = [together.add(prompt, each) for each in asked]
+    list(together.follow(requests))
+    failed, *others = [request.answers[0].output() for request in requests]
+    assert failed.finish_reason == "abort"
+    assert [output.token_ids for output in others] == alone
+
+
 @pytest.mark.usefixtures("whole_drafts")
 def test_constrained_and_free_requests_share_launches(model: LoadedModel) -> None:
     prompt = model.tokenizer.encode(PROMPT)
@@ -197,6 +268,13 @@ def test_expensive_masks_are_asked_for_fewer_nodes(model: LoadedModel) -> None:
     made.observers.append(costly)
     answer(made, prompt, held)
     assert max(nodes[1:]) == 3, "four masks fit into a launch, the root's among them"
+
+
+@pytest.mark.parametrize("grammar", [r"[^\s\S]", "start: a\na: b\nb: a"])
+def test_a_grammar_that_nothing_matches_is_refused(model: LoadedModel, grammar: str) -> None:
+    lark = grammar if "start" in grammar else LLMatcher.grammar_from_regex(grammar)
+    with pytest.raises(UsageError, match="nothing matches"):
+        engine(model).add([5], SamplingParams(grammar=lark))
 
 
 def test_broken_grammars_are_refused(model: LoadedModel) -> None:

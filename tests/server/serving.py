@@ -68,7 +68,8 @@ class ServerProcess:
     @property
     def engine(self) -> psutil.Process:
         """The engine's process."""
-        (engine,) = psutil.Process(self.process.pid).children()
+        children = psutil.Process(self.process.pid).children()
+        (engine,) = [each for each in children if "alula.server.engine_process" in each.cmdline()]
         return engine
 
     def client(self, key: str = "none") -> openai.OpenAI:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +17,8 @@ import httpx
 import openai
 import pytest
 
+from alula.errors import UsageError
+from alula.server.serve import ServerOptions
 from serving import ServerProcess, events, wait_for
 
 BODY = {"model": "model", "prompt": "Wings", "max_tokens": 900, "ignore_eos": True}
@@ -170,6 +174,17 @@ def test_every_request_has_one_line_in_the_log(narrow: ServerProcess) -> None:
     assert unknown["status"] == 401
 
 
+def test_refusals_are_counted(server: ServerProcess) -> None:
+    def refused() -> float:
+        found = re.search(r'requests_total{outcome="refused"} (\S+)', server.get("/metrics").text)
+        return float(found[1]) if found else 0.0
+
+    before = refused()
+    for fields in ({"mystery": 1}, {"n": 1000}, {"guided_regex": "["}, {"model": "other"}):
+        post(server, **fields)
+    assert refused() == before + 4
+
+
 def test_only_named_origins_may_call(narrow: ServerProcess, server: ServerProcess) -> None:
     for who, origin, allowed in (
         (narrow, "http://here", "http://here"),
@@ -257,3 +272,35 @@ def test_sigterm_drains(tool_model: Path) -> None:
         assert done == "[DONE]"
         assert server.process.wait(20) == 0
         assert not engine.is_running()
+
+
+@pytest.mark.slow
+def test_a_slow_reader_gets_all_of_its_answer_while_draining(tool_model: Path) -> None:
+    """Long after the engine has written it, and more than the sockets hold."""
+    body = BODY | {"n": 8, "logprobs": 20, "stream": True}
+    content = json.dumps(body).encode()
+    head = (
+        "POST /v1/completions HTTP/1.1\r\nHost: model\r\nContent-Type: application/json\r\n"
+        f"Connection: close\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
+    options = ("--dtype", "float32", "--speculation", "off")
+    with ServerProcess(tool_model, *options) as server:
+        address = httpx.URL(server.url)
+        with socket.create_connection((address.host, address.port)) as reader:
+            reader.sendall(head.encode() + content)
+            reader.recv(100)
+            server.process.send_signal(signal.SIGTERM)
+            wait_for(lambda: server.metric("alula_running") == 0, 60, "the engine's end")
+            time.sleep(4)
+            assert server.process.poll() is None
+            last = b""
+            while data := reader.recv(1 << 20):
+                last = last[-100:] + data
+        assert b"data: [DONE]" in last
+        assert server.process.wait(20) == 0
+
+
+@pytest.mark.parametrize("key", ["", "  ", "naïve", "two words"])
+def test_keys_that_no_client_can_send_are_refused(key: str) -> None:
+    with pytest.raises(UsageError, match="API key"):
+        ServerOptions(api_keys=("good", key))

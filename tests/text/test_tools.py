@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from alula.text.chat_template import ChatTemplate
-from alula.text.tools import Call, ToolForm, ToolReader, tool_form
+from alula.text.tools import Call, ToolForm, ToolReader, forced_grammar, free_grammar, tool_form
 
 CALL = '<tool_call>\n{"name": "fly", "arguments": {"to": "the <tool_call> south"}}\n</tool_call>'
 FLY = Call("fly", '{"to": "the <tool_call> south"}')
@@ -70,3 +73,70 @@ def test_the_template_tells_the_form(source: str, form: ToolForm | None) -> None
 
 def test_arguments_are_json() -> None:
     assert json.loads(FLY.arguments) == {"to": "the <tool_call> south"}
+
+
+def test_the_form_of_llama_is_read_from_its_template() -> None:
+    source = (Path(__file__).parents[1] / "templates" / "llama3.jinja").read_text()
+    assert tool_form(ChatTemplate(source)) == "llama"
+
+
+class Bytes:
+    """A vocabulary of the 256 bytes and an end."""
+
+    eos_token_id = 256
+    bos_token_id = None
+    tokens = (*(bytes([byte]) for byte in range(256)), b"<end>")
+    special_token_ids = (256,)
+
+    def __call__(self, text: str) -> list[int]:
+        return list(text.encode())
+
+
+def accepted(grammar: str, text: str) -> bool:
+    vocabulary = LLTokenizer(TokenizerWrapper(Bytes()), n_vocab=257, eos_token=256)
+    matcher = LLMatcher(vocabulary, LLMatcher.grammar_from_lark(grammar), log_level=0)
+    return matcher.consume_tokens(list(text.encode())) and matcher.is_accepting()
+
+
+FUNCTIONS: list[tuple[str, dict[str, Any]]] = [
+    (
+        "fly",
+        {
+            "$defs": {"place": {"const": "south"}},
+            "type": "object",
+            "properties": {"to": {"$ref": "#/$defs/place"}},
+            "required": ["to"],
+            "additionalProperties": False,
+        },
+    ),
+    ("stop", {"type": "object"}),
+]
+"""References in a schema of arguments begin at its own root."""
+
+
+def written(form: ToolForm) -> str:
+    """A call of the first function."""
+    key = "arguments" if form == "hermes" else "parameters"
+    call = f'{{"name": "fly", "{key}": {{"to": "south"}}}}'
+    return f"<tool_call>\n{call}\n</tool_call>" if form == "hermes" else call
+
+
+@pytest.mark.parametrize("form", ["hermes", "llama"])
+def test_a_forced_call_is_read_again_as_a_call(form: ToolForm) -> None:
+    grammar, call = forced_grammar(form, FUNCTIONS), written(form)
+    assert accepted(grammar, call)
+    assert read(form, call, []) == [Call("fly", '{"to": "south"}')]
+    for wrong in (call.replace("south", "north"), call.replace("fly", "swim"), "text", ""):
+        assert not accepted(grammar, wrong)
+
+
+@pytest.mark.parametrize("form", ["hermes", "llama"])
+def test_a_free_answer_may_hold_calls_that_keep_their_schemas(form: ToolForm) -> None:
+    grammar, call = free_grammar(form, FUNCTIONS), written(form)
+    for right in ("", "Text.\n", "a < b and <tool", " x {", call):
+        assert accepted(grammar, right), right
+    for wrong in (call.replace("south", "north"), call.replace("fly", "swim"), call[:-1]):
+        assert not accepted(grammar, wrong), wrong
+    if form == "hermes":
+        for several in (f"Text. {call}", f"{call}\n{call}", f"{call} and text"):
+            assert accepted(grammar, several)

@@ -53,7 +53,7 @@ def serve(
             min=1,
             rich_help_panel=_OPERATION,
         ),
-    ] = 16 * 2**20,
+    ] = 4 * 2**20,
     hang_timeout: Annotated[
         float,
         typer.Option(

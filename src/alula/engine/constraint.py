@@ -20,12 +20,14 @@ _MEMORY = 0.9
 
 
 class _Masks(NamedTuple):
-    """Which tokens some rows of the logits may choose."""
+    """Which tokens some rows of the logits may choose, and which nodes have to go."""
 
     rows: Tensor
     """[K] int64."""
     allowed: Tensor
     """[K, W] int32."""
+    pruned: list[tuple[int, int]]
+    """Sequence number and node."""
 
 
 class Constraint:
@@ -72,23 +74,32 @@ class Constraint:
         tokens, parents = launch.tree.tokens.tolist(), launch.tree.parents.tolist()
         nodes = launch.row_numbers.shape[1]
         filled = torch.empty(len(numbers), nodes, self.grammars.words, dtype=torch.int32)
-        rows, places = [], []
+        rows: list[int] = []
+        places: list[int] = []
+        pruned: list[tuple[int, int]] = []
         for place, number in enumerate(numbers):
             matcher = self._matchers[emitting[number]]
-            for node in matcher.fill(filled[place], tokens[number], parents[number]):
-                rows.append(order[number][node])
-                places.append(place * nodes + node)
-        self._mask_seconds = _mean(
-            self._mask_seconds, (time.perf_counter() - started) / len(places)
-        )
-        return _Masks(torch.tensor(rows), filled.flatten(0, 1)[places])
+            found = matcher.fill(filled[place], tokens[number], parents[number])
+            rows += [order[number][node] for node in found.reached]
+            places += [place * nodes + node for node in found.reached]
+            pruned += [(number, node) for node in found.pruned]
+        seconds = (time.perf_counter() - started) / max(len(places), 1)
+        self._mask_seconds = _mean(self._mask_seconds, seconds)
+        return _Masks(_indices(rows), filled.flatten(0, 1)[_indices(places)], pruned)
 
-    def apply(self, pending: Future[_Masks] | None, logits: Tensor, started: float) -> Tensor:
-        """Logits [R, V] with forbidden tokens at -inf; `started`: when the launch began."""
+    def apply(
+        self, pending: Future[_Masks] | None, launch: Launch, logits: Tensor, started: float
+    ) -> Tensor:
+        """Logits [R, V] with forbidden tokens at -inf; `started`: when the launch began.
+
+        Nodes of the launch's tree after which nobody knows what is allowed are taken out of it.
+        """
         if pending is None:
             return logits
         self._launch_seconds = _mean(self._launch_seconds, time.perf_counter() - started)
         masks = pending.result()
+        for number, node in masks.pruned:
+            launch.tree.tokens[number, node - 1] = -1
         device = logits.device
         return apply_masks(logits, masks.rows.to(device), masks.allowed.to(device))
 
@@ -99,6 +110,10 @@ class Constraint:
             return True
         matcher.advance(tokens)
         return not matcher.failed
+
+
+def _indices(values: list[int]) -> Tensor:
+    return torch.tensor(values, dtype=torch.int64)
 
 
 def _mean(known: float, new: float) -> float:

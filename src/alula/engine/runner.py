@@ -126,7 +126,9 @@ class Runner:
         masks = None if constraint is None else constraint.begin(launch)
 
         def allow(logits: Tensor) -> Tensor:
-            return logits if constraint is None else constraint.apply(masks, logits, started)
+            return (
+                logits if constraint is None else constraint.apply(masks, launch, logits, started)
+            )
 
         outcome = self._compute(launch, self._wants(step), depth, allow)
         return Flight(outcome, outcome.columns, None)

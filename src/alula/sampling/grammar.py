@@ -8,28 +8,41 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from alula.errors import MachineError, UsageError
+from alula.sampling.compiler import GrammarCompiler
 from alula.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher, LLTokenizer
+    from llguidance import LLMatcher
 
 _KEPT = 64
 """Compiled grammars that are kept for the next request."""
 
 
+class Filled(NamedTuple):
+    """What a matcher says about the nodes of a tree."""
+
+    reached: list[int]
+    """Nodes whose row of the masks is written. What is chosen at others never counts: the grammar
+    forbids them, they end the output, or they are below such a node."""
+    pruned: list[int]
+    """Nodes that the grammar allows and where it became too complex to say what may follow. They
+    have to leave the tree, since what is chosen there would count."""
+
+
 class Matcher:
     """Where one output stands in its grammar."""
 
-    def __init__(self, matcher: LLMatcher, eos_ids: frozenset[int]) -> None:
-        self._matcher = matcher
+    def __init__(self, start: LLMatcher, eos_ids: frozenset[int]) -> None:
+        """`start`: a matcher at the start of the grammar, which is left there."""
+        self._start = start
+        self._matcher = start.deep_copy()
         self._eos_ids = eos_ids
+        self._followed: list[int] = []
 
     @property
     def failed(self) -> bool:
@@ -38,39 +51,56 @@ class Matcher:
 
     def advance(self, tokens: Sequence[int]) -> None:
         """Follow emitted tokens, which its masks have allowed."""
-        self._matcher.consume_tokens([token for token in tokens if token not in self._eos_ids])
+        new = [token for token in tokens if token not in self._eos_ids]
+        self._followed += new
+        self._matcher.consume_tokens(new)
 
-    def fill(self, masks: Tensor, tokens: Sequence[int], parents: Sequence[int]) -> list[int]:
+    def fill(self, masks: Tensor, tokens: Sequence[int], parents: Sequence[int]) -> Filled:
         """Write into row i of `masks` [N + 1, W] int32 which tokens may follow node i of a tree.
 
-        `tokens` and `parents` [N] are a draft tree's. Returns the nodes that were reached; one
-        that the grammar forbids, or that ends the output, and those below it are not, and what is
-        chosen there never counts. Bit b of word w stands for token 32 w + b. The matcher is left
-        where it was.
+        `tokens` and `parents` [N] are a draft tree's. Bit b of word w stands for token 32 w + b.
+        The matcher is left where it was. Where it fails at the root, no node is reached.
         """
-        children: dict[int, list[int]] = {}
+        children: dict[int, list[tuple[int, int]]] = {}
         for node, (token, parent) in enumerate(zip(tokens, parents, strict=True), start=1):
             if token >= 0 and token not in self._eos_ids:
-                children.setdefault(parent, []).append(node)
-        reached: list[int] = []
-        self._descend(0, masks, tokens, children, reached)
-        return reached
+                children.setdefault(parent, []).append((node, token))
+        filled = Filled([], [])
+        self._descend(0, [], masks, children, filled)
+        if not filled.reached:
+            # Nodes of earlier trees take room too, which another matcher has not filled yet.
+            self._return_to([])
+            self._descend(0, [], masks, children, filled)
+        return filled
 
     def _descend(
         self,
         node: int,
+        path: list[int],
         masks: Tensor,
-        tokens: Sequence[int],
-        children: dict[int, list[int]],
-        reached: list[int],
+        children: dict[int, list[tuple[int, int]]],
+        filled: Filled,
     ) -> None:
+        """Node by node; `path` are the tokens from the root to `node`."""
         row = masks[node]
         self._matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.numel() * row.element_size())
-        reached.append(node)
-        for child in children.get(node, ()):
-            if self._matcher.try_consume_tokens([tokens[child - 1]]):
-                self._descend(child, masks, tokens, children, reached)
+        if self._matcher.is_error():
+            return
+        filled.reached.append(node)
+        for child, token in children.get(node, ()):
+            consumed = self._matcher.try_consume_tokens([token])
+            if consumed:
+                self._descend(child, [*path, token], masks, children, filled)
+            if self._matcher.is_error():
+                filled.pruned.append(child)
+                self._return_to(path)
+            elif consumed:
                 self._matcher.rollback(1)
+
+    def _return_to(self, path: list[int]) -> None:
+        """A matcher that has failed cannot go back: another one goes the way anew."""
+        self._matcher = self._start.deep_copy()
+        self._matcher.consume_tokens(self._followed + path)
 
 
 class Grammars:
@@ -78,8 +108,9 @@ class Grammars:
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: int) -> None:
         """`vocabulary`: tokens that can be sampled; ids from there on have no bit."""
-        self._tokenizer = tokenizer
+        self._eos_ids = tokenizer.eos_ids
         self._vocabulary = vocabulary
+        self._compiler = GrammarCompiler(tokenizer, vocabulary)
         self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
 
     @property
@@ -87,51 +118,17 @@ class Grammars:
         """W, the 32-bit words of a mask."""
         return -(-self._vocabulary // 32)
 
-    @cached_property
-    def _vocabulary_tree(self) -> LLTokenizer:
-        try:
-            from llguidance import LLTokenizer, TokenizerWrapper
-        except ModuleNotFoundError as error:
-            raise MachineError(
-                "grammars need the package llguidance",
-                "it is not installed",
-                "pip install 'alula[serve]'",
-            ) from error
-        if not self._tokenizer.eos_ids:
-            raise UsageError(
-                "this model's output cannot be held to a grammar",
-                "its tokenizer has no end-of-sequence token to end it with",
-                "leave the grammar out",
-            )
-        eos_ids = sorted(self._tokenizer.eos_ids)
-        wrapper = TokenizerWrapper(_Described(self._tokenizer, eos_ids[0]))
-        return LLTokenizer(wrapper, n_vocab=self._vocabulary, eos_token=eos_ids)
-
-    def compile(self, grammar: str) -> None:
-        """Make a grammar ready, which may take a second. Raises UsageError for one that is broken.
-
-        `grammar` is llguidance's JSON, as its `grammar_from_…` functions give it, or Lark.
-        """
-        if grammar in self._compiled:
-            self._compiled.move_to_end(grammar)
-            return
-        from llguidance import LLMatcher
-
-        matcher = LLMatcher(self._vocabulary_tree, grammar, log_level=0)
-        if matcher.is_error():
-            raise UsageError(
-                "the grammar cannot be used",
-                str(matcher.get_error()).strip() or "llguidance refuses it",
-                "simplify it, or leave it out",
-            )
+    def compile(self, grammar: str) -> LLMatcher:
+        """Make a grammar ready, which may take a second. Raises what the compiler raises."""
+        matcher = self._compiled.pop(grammar, None) or self._compiler.compile(grammar)
         self._compiled[grammar] = matcher
         while len(self._compiled) > _KEPT:
             self._compiled.popitem(last=False)
+        return matcher
 
     def matcher(self, grammar: str, output_ids: Sequence[int] = ()) -> Matcher:
         """A matcher that has followed `output_ids`."""
-        self.compile(grammar)
-        made = Matcher(self._compiled[grammar].deep_copy(), self._tokenizer.eos_ids)
+        made = Matcher(self.compile(grammar), self._eos_ids)
         made.advance(output_ids)
         return made
 
@@ -141,26 +138,3 @@ def apply_masks(logits: Tensor, rows: Tensor, masks: Tensor) -> Tensor:
     bits = torch.arange(32, device=masks.device, dtype=torch.int32)
     allowed = ((masks[:, :, None] >> bits) & 1).flatten(1)[:, : logits.shape[1]].bool()
     return logits.index_copy(0, rows, logits[rows].masked_fill(~allowed, float("-inf")))
-
-
-class _Described:
-    """A tokenizer as llguidance wants to see one."""
-
-    def __init__(self, tokenizer: Tokenizer, eos_id: int) -> None:
-        count = tokenizer.vocab_size
-        self._tokenizer = tokenizer
-        self.eos_token_id = eos_id
-        self.bos_token_id = tokenizer.bos_id
-        self.tokens = [_bytes_of(tokenizer, number) for number in range(count)]
-        self.special_token_ids = [n for n in range(count) if tokenizer.is_special(n)]
-
-    def __call__(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text, special=False, add_bos=False)
-
-
-def _bytes_of(tokenizer: Tokenizer, number: int) -> bytes:
-    """Some vocabularies leave numbers out."""
-    try:
-        return tokenizer.token_bytes(number)
-    except UsageError:
-        return b""

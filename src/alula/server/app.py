@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import ExitStack
 from importlib.resources import files
@@ -22,10 +23,11 @@ from starlette.types import Receive, Scope, Send
 from alula import __version__
 from alula.server import asking, refusals
 from alula.server.asking import Asked, Served
+from alula.server.choices import ChatChoice, TextChoice
 from alula.server.gate import Gate
 from alula.server.messages import Piece
 from alula.server.refusals import ErrorBody, RequestError, refusal_of
-from alula.server.replies import ChatChoice, Reply, TextChoice, Usage, collected
+from alula.server.replies import Reply, Usage, collected
 from alula.server.schemas import ChatRequest, CompletionRequest, Sampling, StreamOptions
 from alula.server.service import Service
 from alula.server.streams import EngineError
@@ -43,7 +45,7 @@ _PAGE_HEADERS = {
 def make_app(service: Service, api_keys: Sequence[str], most_bytes: int) -> FastAPI:
     """The application over one service. Without keys it is open to everyone who reaches it."""
     app = FastAPI(title="alula", version=__version__, docs_url=None, redoc_url=None)
-    app.add_middleware(Gate, api_keys=api_keys, most_bytes=most_bytes, log=service.log)
+    app.add_middleware(Gate, api_keys=api_keys, most_bytes=most_bytes, note=service.note_refusal)
     for kind, handle in refusals.HANDLERS.items():
         app.add_exception_handler(kind, service.logging(handle))
     _add_completions(app, service)
@@ -58,20 +60,26 @@ def _add_completions(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/chat/completions", responses=responses)
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
+        arrived = time.perf_counter()
         served = service.served(body.model)
+        service.refuse_too_many(body.n or 1)
         asked = await asking.chat(body, served)
         choices = [
             ChatChoice(index, served.tokenizer, asked.tools) for index in range(asked.params.n)
         ]
-        return await _answer(request, service, body, served, asked, "chat.completion", choices)
+        reply = _reply("chat.completion", service, body, served, asked, choices)
+        return await _answer(request, service, body, asked, reply, arrived)
 
     @app.post("/v1/completions", responses=responses)
     async def completions(body: CompletionRequest, request: Request) -> Response:
+        arrived = time.perf_counter()
         served = service.served(body.model)
+        count = len(asking.given_prompts(body)) * (body.n or 1)
+        service.refuse_too_many(count)
         asked = await asking.completion(body, served)
-        count = len(asked.prompts) * asked.params.n
         choices = [TextChoice(index, served.tokenizer) for index in range(count)]
-        return await _answer(request, service, body, served, asked, "text_completion", choices)
+        reply = _reply("text_completion", service, body, served, asked, choices)
+        return await _answer(request, service, body, asked, reply, arrived)
 
     @app.post("/v1/embeddings", responses=_error_responses(400, 401))
     async def embeddings() -> Response:
@@ -127,17 +135,16 @@ def _add_operations(app: FastAPI, service: Service) -> None:
         return Response(text, media_type=content_type)
 
 
-async def _answer(
-    request: Request,
+def _reply(
+    kind: str,
     service: Service,
     body: Sampling,
     served: Served,
     asked: Asked,
-    kind: str,
     choices: list[ChatChoice] | list[TextChoice],
-) -> Response:
+) -> Reply:
     streaming = body.stream_options or StreamOptions()
-    reply = Reply(
+    return Reply(
         kind,
         service.model_name,
         choices,
@@ -148,8 +155,13 @@ async def _answer(
         with_usage_so_far=streaming.continuous_usage_stats,
         with_drafted=bool(body.return_drafted),
     )
+
+
+async def _answer(
+    request: Request, service: Service, body: Sampling, asked: Asked, reply: Reply, arrived: float
+) -> Response:
     with ExitStack() as stack:
-        answering = service.answering(asked, reply, request.url.path, body.user)
+        answering = service.answering(asked, reply, request.url.path, body.user, arrived)
         pieces = stack.enter_context(answering)
         try:
             if not body.stream:

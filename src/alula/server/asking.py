@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from alula.errors import UsageError
+from alula.errors import ModelError
 from alula.sampling.params import SamplingParams
+from alula.server.grammar_trial import GrammarTrial
 from alula.server.grammars import grammar_of
 from alula.server.messages import Ready
 from alula.server.refusals import RequestError
@@ -20,12 +22,17 @@ _LONG = 2048
 """Characters from which on a prompt is read in a thread, beside the streams."""
 
 
+_RESERVED = frozenset(("self", "messages", "tools", "add_generation_prompt"))
+"""What the chat template gets from elsewhere."""
+
+
 class Served(NamedTuple):
     """The model that is being served."""
 
     ready: Ready
     tokenizer: Tokenizer
     template: ChatTemplate | None
+    trial: GrammarTrial
 
 
 class Asked(NamedTuple):
@@ -39,9 +46,9 @@ class Asked(NamedTuple):
 
 async def completion(body: CompletionRequest, served: Served) -> Asked:
     """Raises RequestError or UsageError for what cannot be answered."""
-    texts = [body.prompt] if _is_one(body.prompt) else body.prompt
-    prompts = [await _encoded(text, served, add_bos=None) for text in texts]
-    params = _params(body, served, prompts, body.max_tokens, body.logprobs, await grammar_of(body))
+    prompts = await _encoded(given_prompts(body), served, add_bos=None)
+    grammar = await grammar_of(body, served.trial, served.ready.vocabulary)
+    params = _params(body, served, prompts, body.max_tokens, body.logprobs, grammar)
     return Asked(prompts, params, None)
 
 
@@ -57,14 +64,15 @@ async def chat(body: ChatRequest, served: Served) -> Asked:
     tools = None if body.tool_choice == "none" or not body.tools else _form(template, served)
     text = await _rendered(template, body, tools)
     # The template writes the beginning-of-sequence token itself, where the model wants one.
-    prompts = [await _encoded(text, served, add_bos=False)]
+    prompts = await _encoded([text], served, add_bos=False)
     if body.max_tokens is not None and body.max_completion_tokens is not None:
         raise RequestError(
             400, "max_tokens and max_completion_tokens exclude each other", param="max_tokens"
         )
     most = body.max_completion_tokens or body.max_tokens
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    params = _params(body, served, prompts, most, logprobs, await grammar_of(body, tools))
+    grammar = await grammar_of(body, served.trial, served.ready.vocabulary, tools)
+    params = _params(body, served, prompts, most, logprobs, grammar)
     return Asked(prompts, params, tools)
 
 
@@ -78,20 +86,21 @@ def _form(template: ChatTemplate, served: Served) -> ToolForm:
 
 async def _rendered(template: ChatTemplate, body: ChatRequest, tools: ToolForm | None) -> str:
     variables = body.chat_template_kwargs or {}
-    reserved = {"messages", "tools", "add_generation_prompt"} & set(variables)
-    if reserved:
-        raise RequestError(
-            400, f"chat_template_kwargs cannot set {reserved.pop()}", param="chat_template_kwargs"
-        )
+    for name in _RESERVED & variables.keys():
+        message = f"chat_template_kwargs cannot set {name}"
+        raise RequestError(400, message, param="chat_template_kwargs")
     messages = [_for_template(message) for message in body.messages]
     if tools is not None:
         variables = variables | {
             "tools": [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
         }
-    size = sum(len(str(message)) for message in messages)
-    if size < _LONG:
-        return template.render(messages, **variables)
-    return await asyncio.to_thread(template.render, messages, **variables)
+    try:
+        if sum(len(str(message)) for message in messages) < _LONG:
+            return template.render(messages, **variables)
+        return await asyncio.to_thread(template.render, messages, **variables)
+    except ModelError as error:
+        # The template has rendered other conversations: it is this one that it cannot.
+        raise RequestError(400, f"{error.what}: {error.why}", param="messages") from error
 
 
 def _for_template(message: Message) -> dict[str, Any]:
@@ -102,7 +111,8 @@ def _for_template(message: Message) -> dict[str, Any]:
     if isinstance(message.content, list):
         found["content"] = "".join(part.text for part in message.content)
     found.setdefault("content", "")
-    for call in found.get("tool_calls", ()):
+    # Templates ask whether there are calls by whether the field is there.
+    for call in found.get("tool_calls") or found.pop("tool_calls", ()):
         call.pop("index", None)
         try:
             call["function"]["arguments"] = json.loads(call["function"]["arguments"])
@@ -113,17 +123,22 @@ def _for_template(message: Message) -> dict[str, Any]:
     return found
 
 
-def _is_one(prompt: Any) -> bool:
-    return isinstance(prompt, str) or (bool(prompt) and isinstance(prompt[0], int)) or not prompt
+def given_prompts(body: CompletionRequest) -> Sequence[str | list[int]]:
+    """One prompt or several, each as text or as token ids."""
+    prompt: Any = body.prompt
+    one = isinstance(prompt, str) or isinstance(prompt[0], int)
+    return [prompt] if one else prompt
 
 
-async def _encoded(prompt: Any, served: Served, add_bos: bool | None) -> list[int]:
-    if not isinstance(prompt, str):
-        return list(prompt)
-    encode = served.tokenizer.encode
-    if len(prompt) < _LONG:
-        return encode(prompt, add_bos=add_bos)
-    return await asyncio.to_thread(encode, prompt, add_bos=add_bos)
+async def _encoded(
+    prompts: Sequence[str | list[int]], served: Served, add_bos: bool | None
+) -> list[list[int]]:
+    def encoded() -> list[list[int]]:
+        encode = served.tokenizer.encode
+        return [encode(p, add_bos=add_bos) if isinstance(p, str) else p for p in prompts]
+
+    size = sum(len(prompt) for prompt in prompts)
+    return encoded() if size < _LONG else await asyncio.to_thread(encoded)
 
 
 def _params(
@@ -141,7 +156,7 @@ def _params(
     return SamplingParams(
         **given,
         stop_token_ids=body.stop_token_ids or (),
-        logit_bias=_bias(body.logit_bias),
+        logit_bias=None if body.logit_bias is None else _bias(body.logit_bias),
         max_tokens=max_tokens or room,
         logprobs=logprobs,
         grammar=grammar,
@@ -163,13 +178,8 @@ _SAME = (
 )
 
 
-def _bias(bias: dict[str, float] | None) -> dict[int, float] | None:
-    try:
-        return None if bias is None else {int(token): value for token, value in bias.items()}
-    except ValueError as error:
-        raise UsageError(
-            "logit_bias names something that is no token id", str(error), "use whole numbers"
-        ) from error
+def _bias(bias: dict[str, float]) -> dict[int, float]:
+    return {int(token): value for token, value in bias.items()}
 
 
 def _too_long(context: int, room: int, max_tokens: int | None) -> RequestError:

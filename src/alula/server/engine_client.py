@@ -30,7 +30,6 @@ from alula.server.messages import (
     Shutdown,
     Statistics,
     Submit,
-    ToEngine,
 )
 from alula.server.streams import EngineError, Stream
 from alula.text.chat_template import ChatTemplate
@@ -71,7 +70,7 @@ class EngineClient:
         self._process: asyncio.subprocess.Process | None = None
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(FromEngine).decode
-        self._outbox: asyncio.Queue[ToEngine] = asyncio.Queue()
+        self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
 
     @property
     def outstanding(self) -> int:
@@ -87,18 +86,23 @@ class EngineClient:
         """Ask for answers. Raises EngineError where no engine can give one."""
         if self.ready is None:
             raise EngineError(self.problem or _loading())
-        first = self._next_id
-        self._next_id += len(prompts)
-        stream = Stream(range(first, self._next_id), params.n, self._released)
-        for number, prompt_ids in zip(stream.ids, prompts, strict=True):
+        ids = range(self._next_id, self._next_id + len(prompts))
+        # Before anything else is touched: what cannot be sent fails the request alone.
+        messages = [
+            self._encode(Submit(number, prompt_ids, params))
+            for number, prompt_ids in zip(ids, prompts, strict=True)
+        ]
+        self._next_id = ids.stop
+        stream = Stream(ids, params.n, self._released)
+        for number, message in zip(ids, messages, strict=True):
             self.streams[number] = stream
-            self._outbox.put_nowait(Submit(number, prompt_ids, params))
+            self._outbox.put_nowait(message)
         return stream
 
     def _released(self, stream: Stream) -> None:
         for number in stream.ids:
             if self.streams.pop(number, None) and not stream.complete:
-                self._outbox.put_nowait(Abort(number))
+                self._outbox.put_nowait(self._encode(Abort(number)))
 
     async def run(self) -> Problem:
         """One engine process from start to end; returns why it ended."""
@@ -109,16 +113,16 @@ class EngineClient:
         socket.bind(address)
         self._outbox = asyncio.Queue()
         self.heart = Heart(self._hang_timeout)
-        sender = asyncio.create_task(self._send(socket))
         tasks: list[asyncio.Task[Problem | None]] = []
         try:
             self._process = await self._spawn(address)
-            jobs = (self._receive(socket), self._exit(self._process), self._watch())
+            ends = (self._receive(socket), self._exit(self._process))
+            jobs = (*ends, self._watch(), self._send(socket))
             tasks = [asyncio.create_task(job) for job in jobs]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             problem = await self._reason(tasks, done)
         finally:
-            for task in (*tasks, sender):
+            for task in tasks:
                 task.cancel()
             await self._end_process()
             socket.close()
@@ -130,7 +134,7 @@ class EngineClient:
         self, tasks: list[asyncio.Task[Problem | None]], done: set[asyncio.Task[Problem | None]]
     ) -> Problem:
         """What the engine said before it ended goes before the fact that it ended."""
-        receive, ended, _ = tasks
+        receive, ended, *_ = tasks
         if done == {ended}:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(receive), 0.1)
@@ -161,9 +165,9 @@ class EngineClient:
     def _dump_path(self) -> Path:
         return self._folder / f"stacks-{self.restarts}.txt"
 
-    async def _send(self, socket: zmq.asyncio.Socket) -> None:
+    async def _send(self, socket: zmq.asyncio.Socket) -> Problem | None:
         while True:
-            await socket.send(self._encode(await self._outbox.get()))
+            await socket.send(await self._outbox.get())
 
     async def _receive(self, socket: zmq.asyncio.Socket) -> Problem | None:
         while True:
@@ -240,7 +244,7 @@ class EngineClient:
         """Ask the engine to end, and end it where it does not."""
         process = self._process
         if process is not None and process.returncode is None:
-            self._outbox.put_nowait(Shutdown())
+            self._outbox.put_nowait(self._encode(Shutdown()))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), _GOODBYE_SECONDS)
         await self._end_process()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from alula.server.refusals import RequestError
-from alula.server.request_log import RequestLog
 
 _OPEN_PATHS = ("/", "/health", "/ready")
 
@@ -19,12 +18,17 @@ class Gate:
     """Refuses a request before any of its body is read."""
 
     def __init__(
-        self, app: ASGIApp, api_keys: Sequence[str], most_bytes: int, log: RequestLog
+        self,
+        app: ASGIApp,
+        api_keys: Sequence[str],
+        most_bytes: int,
+        note: Callable[[str, int, str], None],
     ) -> None:
+        """`note` is told the path, the status and the reason of a refusal."""
         self._app = app
         self._keys = [key.encode() for key in api_keys]
         self._most_bytes = most_bytes
-        self._log = log
+        self._note = note
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -34,7 +38,7 @@ class Gate:
         headers = Headers(scope=scope)
         refusal = self._refusal(scope["path"], headers)
         if refusal is not None:
-            self._log.write(path=scope["path"], status=refusal.status, reason=str(refusal))
+            self._note(scope["path"], refusal.status, str(refusal))
             await refusal.response()(scope, receive, send)
             return
         await self._app(scope, self._counted(receive), send)

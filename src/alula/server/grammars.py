@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from llguidance import LLMatcher
 
+from alula.server.grammar_trial import GrammarTrial
+from alula.server.messages import Vocabulary
 from alula.server.refusals import RequestError
-from alula.server.schemas import ChatRequest, NamedTool, Sampling
-from alula.text.tools import ToolForm, forced_grammar
+from alula.server.schemas import ChatRequest, Function, NamedTool, Sampling
+from alula.text.tools import ToolForm, forced_grammar, free_grammar
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -19,22 +20,25 @@ _LAYOUT: JsonCompileOptions = {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{0,40}"
 _ANY_OBJECT = {"type": "object"}
 
 
-async def grammar_of(body: Sampling, tools: ToolForm | None = None) -> str | None:
+async def grammar_of(
+    body: Sampling, trial: GrammarTrial, vocabulary: Vocabulary, tools: ToolForm | None = None
+) -> str | None:
     """The grammar that a request asks for, None where it asks for none.
 
     Raises RequestError where it asks for several, or for one that cannot be compiled.
     """
-    asked = _asked(body, tools)
+    try:
+        asked = _asked(body, tools)
+    except ValueError as error:
+        raise RequestError(400, f"the grammar is no Unicode text: {error}") from error
     if not asked:
         return None
     if len(asked) > 1:
         names = " and ".join(asked)
         raise RequestError(400, f"{names} exclude each other", param=next(iter(asked)))
     ((param, grammar),) = asked.items()
-    # A large schema takes a second, and other streams should not wait for it.
-    fault, messages = await asyncio.to_thread(LLMatcher.validate_grammar_with_warnings, grammar)
-    if fault:
-        raise RequestError(400, f"{param} cannot be used: {messages[0]}", param=param)
+    if (fault := await trial.fault(grammar, vocabulary)) is not None:
+        raise RequestError(400, f"{param} cannot be used: {fault}", param=param)
     return grammar
 
 
@@ -51,6 +55,8 @@ def _asked(body: Sampling, tools: ToolForm | None) -> dict[str, str]:
             raise RequestError(400, "response_format and tools exclude each other", param="tools")
         if tools is not None and body.tool_choice not in (None, "auto"):
             found["tool_choice"] = LLMatcher.grammar_from_lark(_forced(body, tools))
+        elif tools is not None and any(tool.function.strict for tool in body.tools or ()):
+            found["tools"] = LLMatcher.grammar_from_lark(_free(body, tools))
     return found
 
 
@@ -63,10 +69,16 @@ def _schema(body: ChatRequest) -> dict[str, Any] | None:
     return _ANY_OBJECT if wanted.json_schema.schema_ is None else wanted.json_schema.schema_
 
 
+def _free(body: ChatRequest, tools: ToolForm) -> str:
+    """Calls of a strict function keep its schema, those of another have any arguments."""
+    functions = [tool.function for tool in body.tools or ()]
+    return free_grammar(
+        tools, [(each.name, _arguments(each) if each.strict else _ANY_OBJECT) for each in functions]
+    )
+
+
 def _forced(body: ChatRequest, tools: ToolForm) -> str:
-    functions = {
-        tool.function.name: tool.function.parameters or _ANY_OBJECT for tool in body.tools or ()
-    }
+    functions = {tool.function.name: _arguments(tool.function) for tool in body.tools or ()}
     choice = body.tool_choice
     if isinstance(choice, NamedTool):
         name = choice.function.name
@@ -76,3 +88,12 @@ def _forced(body: ChatRequest, tools: ToolForm) -> str:
             )
         functions = {name: functions[name]}
     return forced_grammar(tools, list(functions.items()))
+
+
+def _arguments(function: Function) -> dict[str, Any]:
+    """The schema of a function's arguments, which are an object even where it does not say so."""
+    schema = function.parameters or {}
+    if schema.get("type", "object") != "object":
+        message = f"the parameters of {function.name} are no object"
+        raise RequestError(400, message, param="tools")
+    return schema if "$ref" in schema else _ANY_OBJECT | schema

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from alula.errors import AlulaError, UsageError
 from alula.server.streams import EngineError
+from alula.server.strict import FORMS
 
 Handler = Callable[[Request, Exception], JSONResponse]
 
@@ -97,10 +98,12 @@ def too_busy(limit: int) -> RequestError:
 def of_validation(error: RequestValidationError) -> RequestError:
     """400 that names the first field at fault."""
     first = error.errors()[0]
-    place = [str(part) for part in first["loc"] if part != "body"]
+    place = [str(part) for part in first["loc"][1:] if part not in (*FORMS, "[key]")]
     if first["type"] == "json_invalid":
         return RequestError(400, f"the body is no JSON: {first.get('ctx', {}).get('error', '')}")
     param = ".".join(place) or None
+    if first["type"] == "model_attributes_type" and param is None:
+        return RequestError(400, "the body must be a JSON object, sent as application/json")
     if first["type"] == "extra_forbidden":
         return RequestError(
             400, f"{param} is not supported", param=param, code="unsupported_parameter"

@@ -37,10 +37,10 @@ class RequestLog:
 class Record:
     """One request on its way to its line."""
 
-    def __init__(self, log: RequestLog, **fields: Any) -> None:
+    def __init__(self, log: RequestLog, arrived: float, **fields: Any) -> None:
         self._log = log
         self._fields = fields
-        self._started = time.perf_counter()
+        self._started = arrived
         self.first: float | None = None
 
     def mark_first(self) -> None:

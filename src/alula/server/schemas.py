@@ -7,20 +7,25 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from alula.sampling.params import MOST_LOGPROBS, MOST_SAMPLES, SEEDS
+from alula.server.strict import (
+    MOST_INTEGER,
+    PARTS,
+    TEXT,
+    LogitBias,
+    Prompt,
+    Several,
+    Strict,
+    TokenIds,
+    Whole,
+    is_text,
+)
 
 MOST_STOPS = 16
-
-Whole = Annotated[int, Field(ge=1)]
-TokenIds = list[Annotated[int, Field(ge=0)]]
-
-
-class Strict(BaseModel):
-    """No conversions and no unknown fields."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
+MOST_MESSAGES, MOST_TOOLS = 16384, 1024
+"""In one body; to read more of them would hold everybody up."""
 
 
 class StreamOptions(Strict):
@@ -41,14 +46,21 @@ class Sampling(Strict):
     n: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] | None = 1
     temperature: Annotated[float, Field(ge=0, le=2)] | None = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] | None = 1.0
-    top_k: Annotated[int, Field(ge=-1)] | None = 0
+    top_k: Annotated[int, Field(ge=-1, le=MOST_INTEGER)] | None = 0
     min_p: Annotated[float, Field(ge=0, le=1)] | None = 0.0
     repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = 1.0
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = 0.0
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = 0.0
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    logit_bias: LogitBias | None = None
     seed: Annotated[int, Field(ge=0, lt=SEEDS)] | None = None
-    stop: str | Annotated[list[str], Field(max_length=MOST_STOPS)] | None = None
+    stop: (
+        Annotated[
+            Annotated[str, Tag(TEXT)]
+            | Annotated[list[str], Field(max_length=MOST_STOPS), Tag(PARTS)],
+            Discriminator(is_text),
+        ]
+        | None
+    ) = None
     stop_token_ids: TokenIds | None = None
     ignore_eos: bool | None = False
     return_drafted: bool | None = False
@@ -70,7 +82,7 @@ class Sampling(Strict):
 class CompletionRequest(Sampling):
     """The body of /v1/completions."""
 
-    prompt: str | Annotated[list[str], Field(min_length=1)] | TokenIds | list[TokenIds]
+    prompt: Prompt
     max_tokens: Whole | None = 16
     logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
     best_of: Whole | None = None
@@ -111,9 +123,15 @@ class Message(Strict):
     """One message of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: (
+        Annotated[
+            Annotated[str, Tag(TEXT)] | Annotated[Several[TextPart], Tag(PARTS)],
+            Discriminator(is_text),
+        ]
+        | None
+    ) = None
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Several[ToolCall] | None = None
     tool_call_id: str | None = None
     refusal: Literal[""] | None = None
 
@@ -178,17 +196,24 @@ class ResponseFormat(Strict):
 class ChatRequest(Sampling):
     """The body of /v1/chat/completions."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[Several[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
     max_tokens: Whole | None = None
     max_completion_tokens: Whole | None = None
     logprobs: bool | None = False
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
     response_format: ResponseFormat | None = None
-    tools: list[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tools: Annotated[Several[Tool], Field(max_length=MOST_TOOLS)] | None = None
+    tool_choice: (
+        Annotated[
+            Annotated[Literal["none", "auto", "required"], Tag(TEXT)]
+            | Annotated[NamedTool, Tag(PARTS)],
+            Discriminator(is_text),
+        ]
+        | None
+    ) = None
     parallel_tool_calls: Literal[True] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    modalities: list[Literal["text"]] | None = None
+    modalities: Several[Literal["text"]] | None = None
     service_tier: Literal["auto", "default"] | None = None
     store: Literal[False] | None = None
 

@@ -25,6 +25,8 @@ from alula.server.service import Limits, Service
 
 _RESTART_SECONDS = 1.0
 _TICK_SECONDS = 0.05
+_LAST_SECONDS = 2
+"""For the last words to those who were cut off."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,15 @@ class ServerOptions:
     drain_timeout: float = 30.0
     restart: bool = False
     log_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        for key in self.api_keys:
+            if not key.isascii() or not key.isprintable() or not key or " " in key:
+                raise UsageError(
+                    f"{key!r} cannot be an API key",
+                    "it is sent in an HTTP header, where it is one word of ASCII",
+                    "leave it out, or choose a key of letters and digits",
+                )
 
 
 class ServingError(AlulaError):
@@ -117,7 +128,7 @@ class Server:
             access_log=False,
             lifespan="off",
             ws="none",
-            timeout_graceful_shutdown=2,
+            timeout_graceful_shutdown=_LAST_SECONDS,
         )
 
     async def run(self) -> None:
@@ -138,6 +149,7 @@ class Server:
                 task.cancel()
             await asyncio.gather(engine, stop, return_exceptions=True)
             self._client.close()
+            await self._service.trial.close()
         if not engine.cancelled() and (failure := engine.exception()):
             raise failure
 
@@ -173,11 +185,14 @@ class Server:
         self._stop.set()
 
     async def _drain(self) -> None:
-        """Let running answers finish, as long as they may."""
+        """Let running answers finish and be read, as long as they may."""
         self._say("draining: no new requests; running answers finish")
         deadline = time.monotonic() + self._options.drain_timeout
-        while self._client.streams and time.monotonic() < deadline and not self._http.force_exit:
+        while self._service.under_way and time.monotonic() < deadline and not self._http.force_exit:
             await asyncio.sleep(_TICK_SECONDS)
+        # What a slow reader's socket still holds has the rest of the time.
+        left = max(_LAST_SECONDS, int(deadline - time.monotonic()))
+        self._http.config.timeout_graceful_shutdown = left
         self._client.give_up(
             Problem(
                 "ShuttingDown",

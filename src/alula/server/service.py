@@ -16,6 +16,7 @@ from fastapi.responses import JSONResponse
 
 from alula.server.asking import Asked, Served
 from alula.server.engine_client import EngineClient
+from alula.server.grammar_trial import GrammarTrial
 from alula.server.messages import Piece
 from alula.server.metrics import EngineState, Metrics
 from alula.server.refusals import Handler, RequestError, refusal_of, too_busy
@@ -30,7 +31,8 @@ class Limits:
 
     queue: int = 256
     """Samples that wait, beyond those that run."""
-    body_bytes: int = 16 * 2**20
+    body_bytes: int = 4 * 2**20
+    """A million tokens of text. While JSON is read, nobody else is answered."""
 
 
 class Service:
@@ -41,8 +43,11 @@ class Service:
         self.model_name = name
         self.started = int(time.time())
         self.draining = False
+        self.under_way = 0
+        """Answers that their readers do not have in full."""
         self.log = log
         self.metrics = Metrics(self._state)
+        self.trial = GrammarTrial()
         self._limits = limits
 
     def _state(self) -> EngineState:
@@ -66,10 +71,16 @@ class Service:
             if isinstance(error, EngineError):
                 return answer  # its request has been begun, and has a line
             reason = json.loads(bytes(answer.body))["error"]["message"]
-            self.log.write(path=request.url.path, status=answer.status_code, reason=reason)
+            self.note_refusal(request.url.path, answer.status_code, reason)
             return answer
 
         return logged
+
+    def note_refusal(self, path: str, status: int, reason: str) -> None:
+        """A request that ends before the engine hears of it."""
+        self.log.write(path=path, status=status, reason=reason)
+        if path.startswith("/v1/"):
+            self.metrics.requests.labels("failed" if status >= 500 else "refused").inc()
 
     def status(self) -> dict[str, Any]:
         """The server at a glance."""
@@ -94,22 +105,25 @@ class Service:
             message = f"there is no model {name!r} here, only {self.model_name!r}"
             raise RequestError(404, message, param="model", code="model_not_found")
         assert self.engine.texts is not None
-        return Served(ready, *self.engine.texts)
+        return Served(ready, *self.engine.texts, self.trial)
 
     @contextmanager
     def answering(
-        self, asked: Asked, reply: Reply, path: str, user: str | None
+        self, asked: Asked, reply: Reply, path: str, user: str | None, arrived: float
     ) -> Iterator[AsyncIterator[Piece]]:
         """The pieces of an answer. Leaving the block early frees all that the request holds.
 
+        `arrived`: the time of `time.perf_counter` from which on it is measured.
+
         Raises RequestError where too much is waiting already.
         """
-        self._refuse_too_many(len(asked.prompts) * asked.params.n)
-        record = Record(self.log, id=reply.id, path=path, user=user, n=asked.params.n)
+        self.refuse_too_many(len(asked.prompts) * asked.params.n)
+        record = Record(self.log, arrived, id=reply.id, path=path, user=user, n=asked.params.n)
         try:
             stream = self.engine.submit(asked.prompts, asked.params)
         except EngineError as error:
             raise refusal_of(error) from error
+        self.under_way += 1
         failure: BaseException | None = None
         try:
             yield self._measured(stream.pieces(), record)
@@ -117,12 +131,14 @@ class Service:
             failure = error
             raise
         finally:
+            self.under_way -= 1
             stream.close()
             if failure is None and not stream.complete:
                 failure = stream.failure or asyncio.CancelledError("the client has gone")
             self._count(reply, record, failure)
 
-    def _refuse_too_many(self, wanted: int) -> None:
+    def refuse_too_many(self, wanted: int) -> None:
+        """Raise RequestError where so many samples are more than is taken, or more than now."""
         ready = self.engine.ready
         most = self._limits.queue + (ready.max_sequences if ready else 0)
         if wanted > most:

@@ -55,7 +55,8 @@ class Tokenizer:
         """
         self._refuse_unencodable(text)
         backend = self._backend if special else self._literal
-        ids: list[int] = backend.encode(text, add_special_tokens=False).ids
+        # A batch, since only that lets other threads run meanwhile.
+        ids: list[int] = backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
         wanted = self.add_bos if add_bos is None else add_bos
         if wanted and self.bos_id is not None and ids[:1] != [self.bos_id]:
             return [self.bos_id, *ids]
