@@ -1,0 +1,1 @@
+"""Plans of a serving stack: indexes, constraints, plan, build, switch, roll back."""
