@@ -92,6 +92,8 @@ class Catalog:
         self._listings: dict[tuple[str, str], Listing] = {}
         self._offered: dict[tuple[str, str], Mapping[str, WheelFile]] = {}
         self._metadata: dict[str, Metadata] = {}
+        self.shown_pages: dict[tuple[str, str, frozenset[str]], bytes] = {}
+        """Pages as they were shown to uv, which asks for each many times."""
         self._lock = threading.Lock()
 
     def listing(self, index: Index, project: str) -> Listing:
@@ -182,6 +184,10 @@ class Catalog:
         if self._cache is None or file.sha256 is None:
             return None
         return self._cache / "metadata" / file.sha256
+
+    def read(self) -> tuple[tuple[str, str], ...]:
+        """Index and project of every listing that was read."""
+        return tuple(self._listings)
 
     def pages(self) -> tuple[IndexPage, ...]:
         """Every page that was read, for the lock."""

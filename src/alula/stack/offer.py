@@ -8,9 +8,10 @@ never asks the network itself. Requirements can be left out to find what a confl
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -54,6 +55,11 @@ class Offer:
 
     def page(self, project: str) -> bytes:
         """The page of a project as JSON of the Simple API."""
+        files = self.files(project)
+        known = self.catalog.shown_pages
+        key = (project, self.cuda, frozenset(files))
+        if key in known:
+            return known[key]
         entries = [
             {
                 "filename": file.filename,
@@ -62,10 +68,11 @@ class Offer:
                 "yanked": file.yanked,
                 "core-metadata": True,
             }
-            for file in self.files(project).values()
+            for file in files.values()
         ]
         page = {"meta": {"api-version": "1.1"}, "name": project, "files": entries}
-        return json.dumps(page).encode()
+        known[key] = json.dumps(page).encode()
+        return known[key]
 
     def metadata(self, project: str, filename: str) -> bytes:
         """The METADATA of a wheel, under the version of its file name, with what it requires."""
@@ -98,6 +105,11 @@ class OfferServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.offers: dict[str, Offer] = {}
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A connection that uv has closed is no error."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
     def add(self, offer: Offer) -> str:
         """Show an offer; its address."""
         number = str(len(self.offers))
@@ -107,6 +119,9 @@ class OfferServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # An answer leaves in one piece: two small ones would wait for each other.
+    wbufsize = 1 << 16
+    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         number, kind, project, *rest = [*self.path.strip("/").split("/"), "", ""]
@@ -128,7 +143,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        with suppress(ConnectionError):  # uv is done as soon as it knows enough
+            self.wfile.write(body)
+            self.wfile.flush()
 
     def log_message(self, format: str, *args: object) -> None:
         """Nothing: nobody reads it."""

@@ -1,0 +1,177 @@
+"""The wheels of a set, looked into: their tables of files, and the facts inside those that matter.
+
+Facts that ship or were read before cost nothing. Where more than a gigabyte would have to be
+fetched, somebody is asked first; without a yes the wheel counts as not looked into.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from alula.errors import AlulaError, MachineError
+from alula.machine.software import SCANNED
+from alula.stack.archive import open_wheel
+from alula.stack.catalog import Catalog, digest_of
+from alula.stack.contents import Contents, FactStore, bytes_to_read, read_contents
+from alula.stack.listing import WheelFile
+from alula.stack.picture import Chosen
+from alula.stack.progress import Progress, silent
+from alula.stack.rules import rules
+
+ASK_ABOVE = 10**9
+_SIDE_BY_SIDE = 16
+
+
+@dataclass
+class Wheels:
+    """Looks into wheels, each once."""
+
+    catalog: Catalog
+    facts: FactStore
+    cache: Path | None = None
+    may_read: Callable[[int], bool] = lambda _: False
+    """Asked with the bytes that would be fetched, above `ASK_ABOVE`."""
+    progress: Progress = silent
+    refused: int = 0
+    """Bytes that were not fetched since nobody said yes."""
+    _known: dict[str, Chosen] = field(default_factory=dict)
+    _settled: dict[str, WheelFile] = field(default_factory=dict)
+
+    def look(self, files: Sequence[tuple[WheelFile, str]]) -> dict[str, Chosen]:
+        """Each file with the CUDA of its index, by package."""
+        fresh = [item for item in files if item[0].url not in self._known]
+        with (
+            self.progress("listing wheels", len(fresh)) as task,
+            ThreadPoolExecutor(_SIDE_BY_SIDE) as pool,
+        ):
+            for each in pool.map(lambda item: self._listed(*item), fresh):
+                self._known[each.file.url] = each
+                task.advance(1)
+        self._read_facts([self._known[file.url] for file, _ in files])
+        found = (self._known[file.url] for file, _ in files)
+        return {each.name: each for each in found}
+
+    def _listed(self, file: WheelFile, cuda: str) -> Chosen:
+        metadata = self.catalog.metadata(file)
+        contents = self.facts.find(file.sha256)
+        return Chosen(file, metadata, contents, self._table(file), cuda)
+
+    def _table(self, file: WheelFile) -> Mapping[str, int] | None:
+        """The files of a wheel with their checksums; None where they cannot be listed."""
+        place = self._place(file)
+        with suppress(OSError, ValueError, AttributeError):
+            kept: dict[str, int] = json.loads(place.read_bytes()) if place else {}
+            if kept:
+                return kept
+        try:
+            with open_wheel(self.catalog.reader, self._source(file)) as archive:
+                table = {
+                    member.filename: member.CRC
+                    for member in archive.infolist()
+                    if not member.is_dir() and ".dist-info/" not in member.filename
+                }
+        except AlulaError:
+            return None
+        if place is not None:
+            with suppress(OSError):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                partial = place.with_suffix(f".{threading.get_native_id()}")
+                partial.write_text(json.dumps(table))
+                partial.replace(place)
+        return table
+
+    def _source(self, file: WheelFile) -> WheelFile:
+        own = self.catalog.in_wheelhouse(file)
+        return replace(file, url=own.as_uri()) if own else file
+
+    def _place(self, file: WheelFile) -> Path | None:
+        if self.cache is None or file.sha256 is None:
+            return None
+        return self.cache / "tables" / file.sha256
+
+    def _read_facts(self, chosen: Iterable[Chosen]) -> None:
+        """Look into those that matter and were not looked into, and settle their hashes."""
+        wanted = [
+            each for each in chosen if each.contents is None and _matters(each) and each.paths
+        ]
+        sizes = {each.file.url: self._bytes(each) for each in wanted}
+        total = sum(sizes.values())
+        if total > ASK_ABOVE and not self.may_read(total):
+            self.refused = total
+            return
+        with self.progress("reading wheels", total) as task:
+            for each in wanted:
+                self._known[each.file.url] = self._looked_into(each, task.advance)
+
+    def _bytes(self, each: Chosen) -> int:
+        if _unsettled(each.file):
+            return each.file.size or 0
+        try:
+            with open_wheel(self.catalog.reader, self._source(each.file)) as archive:
+                return bytes_to_read(each.name, archive)
+        except AlulaError:
+            return 0
+
+    def _looked_into(self, each: Chosen, advance: Callable[[int], None]) -> Chosen:
+        try:
+            if _unsettled(each.file):
+                return self._settled_one(each, advance)
+            with open_wheel(self.catalog.reader, self._source(each.file)) as archive:
+                contents = read_contents(each.name, each.file.filename, archive, advance)
+        except (AlulaError, OSError, zipfile.BadZipFile, KeyError):
+            return each
+        self.facts.keep(each.file.sha256, contents)
+        return replace(each, contents=contents)
+
+    def _settled_one(self, each: Chosen, advance: Callable[[int], None]) -> Chosen:
+        """A wheel without a sure hash is fetched whole, and kept: it may not be there tomorrow."""
+        path, digest = self._fetched(each.file, advance)
+        try:
+            if each.file.rivals and digest not in each.file.rivals:
+                raise MachineError(
+                    f"{each.file.filename} has none of the hashes that its index states",
+                    f"its sha256 is {digest}",
+                    "do not use it; ask the owner of the index",
+                )
+            with zipfile.ZipFile(path) as archive:
+                contents = read_contents(each.name, each.file.filename, archive)
+        finally:
+            self._keep_wheel(path, digest)
+        self.facts.keep(digest, contents)
+        return replace(each, file=replace(each.file, sha256=digest), contents=contents)
+
+    def _fetched(self, file: WheelFile, advance: Callable[[int], None]) -> tuple[Path, str]:
+        own = self.catalog.in_wheelhouse(file)
+        if own is not None:
+            return own, digest_of(own)
+        folder = self.cache or Path(".")
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f".{file.filename}.{threading.get_native_id()}.partial"
+        return path, self.catalog.reader.download(file.url, path, advance)
+
+    def _keep_wheel(self, path: Path, digest: str) -> None:
+        if not path.name.endswith(".partial"):
+            return
+        path.unlink(missing_ok=True)
+
+    def contents_of(self, file: WheelFile) -> Contents | None:
+        """The facts of a wheel that is not in the set, as far as they cost nothing."""
+        known = self._known.get(file.url)
+        return known.contents if known else self.facts.find(file.sha256)
+
+
+def _matters(each: Chosen) -> bool:
+    names = rules().needed | SCANNED.keys() | {rule.package for rule in rules().optional}
+    compiler = each.name.startswith("nvidia-cuda-nvcc")
+    return (each.name in names and (each.is_binary or each.name in SCANNED)) or compiler
+
+
+def _unsettled(file: WheelFile) -> bool:
+    return file.sha256 is None or len(file.rivals) > 1
