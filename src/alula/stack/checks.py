@@ -92,6 +92,9 @@ def risks(scene: Scene) -> Iterator[str]:
     for gate in component_gates(scene.machine, scene.software()):
         if (spared := _spared(gate)) and gate.layer in (Layer.DEVICE_CODE, Layer.DRIVER):
             yield f"{gate.component} {gate.feature} has nothing to load here: {spared.without}"
+    for path, names in scene.picture.owned_twice().items():
+        if rule := next((each for each in rules().left_over if each.file == path), None):
+            yield f"{' and '.join(names)} both bring {path}, which nothing loads ({rule.source})"
     for soname, names in scene.picture.of_the_system().items():
         yield f"{', '.join(names)} asks the system for {soname}"
     for each in scene.picture.chosen.values():
@@ -247,7 +250,8 @@ def _owned_twice(scene: Scene, _: Iterable[Gate]) -> Iterator[Finding]:
     for names, paths in pairs.items():
         words = f"{' and '.join(names)} both bring {paths[0]}"
         rest = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        harmless = all(path.rpartition("/")[2] == "__init__.py" for path in paths)
+        unloaded = {rule.file for rule in rules().left_over}
+        harmless = all(path in unloaded or path.endswith("/__init__.py") for path in paths)
         if not harmless:
             yield finding(Verdict.FAILED, words + rest, names, paths[0])
     if unread := [each.name for each in scene.picture.chosen.values() if each.paths is None]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
 
+from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -24,7 +26,15 @@ from alula.stack.rules import rules
 
 _LABEL = re.compile(r"cu(\d{2,3})(?:$|\.)")
 _IN_NAME = re.compile(r"-cu(\d\d)$")
-_RUNTIME = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink|cusparse|cufft)\.so\.(\d+)")
+_RUNTIME = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink)\.so\.(\d+)")
+"""Libraries whose soname carries the major version of CUDA."""
+_MARKERS = {
+    "extra": "",
+    "sys_platform": "linux",
+    "platform_system": "Linux",
+    "platform_machine": "x86_64",
+    "os_name": "posix",
+}
 _CUDA_OWNED = re.compile(
     r"lib(cu(da|dart|dnn|blas|fft|rand|solver|sparse|pti|file|tensor)|nv|nccl|torch|c10|caffe2|mpi_cu)"
 )
@@ -93,12 +103,12 @@ class Chosen:
                 yield found[1]
 
     def requirements(self) -> Iterator[Requirement]:
-        """What it requires, as far as that can be read."""
+        """What it requires on Linux without any extra, as far as that can be read."""
         for text in self.metadata.requires:
-            try:
-                yield Requirement(text)
-            except InvalidRequirement:
-                continue
+            with suppress(InvalidRequirement, UndefinedEnvironmentName):
+                requirement = Requirement(text)
+                if requirement.marker is None or requirement.marker.evaluate(_MARKERS):
+                    yield requirement
 
 
 @dataclass(frozen=True)
@@ -171,7 +181,11 @@ class Picture:
             for library in each.contents.libraries if each.contents else ():
                 for soname in library.needed:
                     ours = is_of_the_system(soname) or soname in self.offered
-                    if each.name in rules().needed and not ours and not _CUDA_OWNED.match(soname):
+                    plugin = not library.path.endswith(".so") and not (
+                        {PurePosixPath(library.path).name, library.soname} & self.asked_for
+                    )
+                    foreign = not ours and not plugin and not _CUDA_OWNED.match(soname)
+                    if each.name in rules().needed and foreign:
                         found.setdefault(soname, set()).add(each.name)
         return {soname: tuple(sorted(names)) for soname, names in sorted(found.items())}
 

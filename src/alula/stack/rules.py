@@ -45,6 +45,13 @@ class Companion(_Rule):
     reason: str
 
 
+class LeftOver(_Rule):
+    """A file that several wheels bring and nothing loads."""
+
+    file: str
+    source: str
+
+
 class StartUp(_Rule):
     """A check of an engine's when it starts a model."""
 
@@ -74,6 +81,7 @@ class Rules(_Rule):
     optional: tuple[Optional, ...]
     spared: tuple[Spared, ...]
     companion: tuple[Companion, ...]
+    left_over: tuple[LeftOver, ...]
     start_up: tuple[StartUp, ...]
     image: tuple[Image, ...]
     models: dict[str, str]

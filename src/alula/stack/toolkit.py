@@ -44,11 +44,15 @@ def choose_toolkit(
     catalog: Catalog,
     folders: Sequence[Found],
     asked: Release | None = None,
+    refused: str = "",
 ) -> Choice:
-    """The toolkit for a set; `asked` is a release that somebody wants."""
+    """The toolkit for a set.
+
+    `asked` is a release that somebody wants, `refused` why its wheels do not go into the set.
+    """
     if not any(name in rules().compiling for name in picture.chosen):
         return Choice(Toolkit(kind="none", reason="nothing in the set compiles kernels"))
-    release = asked or release_of(cuda) or _runtime_release(picture)
+    release = asked or release_of(cuda) or runtime_release(picture)
     if release is None:
         return Choice(Toolkit(kind="none", reason="the CUDA of the set is not known"))
     release = max(release, _floor(machine, picture, release))
@@ -60,20 +64,21 @@ def choose_toolkit(
             words = f"it lies at {folder.path}; {reason}"
             toolkit = Toolkit(kind="folder", version=version, path=folder.path, reason=words)
             return Choice(toolkit, rejected=rejected)
-    if wanted := _wheels(release, catalog):
+    if not refused and (wanted := _wheels(release, catalog)):
         words = f"in wheels of the environment's own, nothing of the system is touched; {reason}"
         return Choice(Toolkit(kind="wheels", version=version, reason=words), wanted, rejected)
+    # NVIDIA's installer of that name, into a folder of one's own and without the driver.
     command = f"sh cuda_{version}_linux.run --silent --toolkit --toolkitpath=$HOME/cuda-{version}"
     toolkit = Toolkit(
         kind="owner",
         version=version,
         command=command,
-        reason=f"no index that was read has its wheels; {reason}",
+        reason=f"{refused or 'no index that was read has its wheels'}; {reason}",
     )
     return Choice(toolkit, rejected=rejected)
 
 
-def _runtime_release(picture: Picture) -> Release | None:
+def runtime_release(picture: Picture) -> Release | None:
     """The release of the runtime library that the set brings."""
     for name in ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cuda-nvrtc"):
         if each := picture.of(name):
@@ -92,7 +97,7 @@ def _floor(machine: Machine, picture: Picture, release: Release) -> Release:
 
 def _why(release: Release, picture: Picture, machine: Machine) -> str:
     parts = [f"{release[0]}.{release[1]} is the release of the set's own libraries"]
-    runtime = _runtime_release(picture)
+    runtime = runtime_release(picture)
     if runtime and runtime != release:
         parts = [f"the set's libraries are of {runtime[0]}.{runtime[1]}"]
     for gpu in machine.capabilities():
@@ -114,7 +119,7 @@ def _newer(
         if other <= release:
             continue
         why = [f"no binary of the set asks for it: they name libcudart.so.{release[0]} alone"]
-        runtime = _runtime_release(picture)
+        runtime = runtime_release(picture)
         if runtime and runtime < other:
             why.append(
                 f"its headers would stand beside libraries of {runtime[0]}.{runtime[1]} in one process"
