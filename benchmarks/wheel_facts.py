@@ -17,7 +17,7 @@ from packaging.utils import parse_wheel_filename
 
 from alula.machine.records import to_json
 from alula.stack.catalog import digest_of
-from alula.stack.contents import Contents, read_contents
+from alula.stack.wheel_facts import Contents, read_contents
 
 _TARGET = Path(__file__).parent.parent / "src/alula/stack/data/facts.json.gz"
 

@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 from alula.errors import AlulaError
 from alula.stack.catalog import Catalog
-from alula.stack.listing import WheelFile
+from alula.stack.listing import Listing, WheelFile
 
 Link = tuple[str, str]
 """A package and another that it requires."""
@@ -34,6 +34,8 @@ class Offer:
     cuda: str = ""
     banned: frozenset[tuple[str, str]] = frozenset()
     """Versions that are ruled out."""
+    bindings: Mapping[str, str] = field(default_factory=dict)
+    """Packages that are taken from an index of that name, whatever is usual."""
     kept: Callable[[str, str], bool] = field(default=lambda _package, _requires: True)
     """Which requirements count."""
     failures: list[AlulaError] = field(default_factory=list)
@@ -41,7 +43,7 @@ class Offer:
 
     def files(self, project: str) -> Mapping[str, WheelFile]:
         """The wheels of a project by file name."""
-        listing = self.catalog.bound(project, self.cuda)
+        listing = self._listing(project)
         if listing is None:
             return {}
         offered = self.catalog.offered(listing)
@@ -52,6 +54,13 @@ class Offer:
             for filename, file in offered.items()
             if (file.name, str(file.version)) not in self.banned
         }
+
+    def _listing(self, project: str) -> Listing | None:
+        if project in self.bindings:
+            named = self.bindings[project]
+            index = next(each for each in self.catalog.indexes if each.name == named)
+            return self.catalog.listing(index, project)
+        return self.catalog.bound(project, self.cuda)
 
     def page(self, project: str) -> bytes:
         """The page of a project as JSON of the Simple API."""

@@ -20,7 +20,7 @@ from alula.machine.software import Requirement as Needed
 from alula.machine.software import Software
 from alula.machine.toolkits import Jit, Toolkit
 from alula.stack.catalog import Metadata
-from alula.stack.contents import Contents
+from alula.stack.wheel_facts import Contents
 from alula.stack.listing import WheelFile
 from alula.stack.rules import rules
 

@@ -233,7 +233,7 @@ class Solver:
                 notes += (f"{', '.join((*more, *bigger.overrides))} does not fit beside the rest",)
                 break
             else:
-                refused = _refusal(find_chains(self.resolver, offer, bigger))
+                refused = _refusal(picture, tools)
         return self._judged(cuda, picture, choice, overrides, notes)
 
     def _judged(
@@ -329,10 +329,21 @@ def _unasked(texts: Sequence[str], asked: Asked) -> tuple[str, ...]:
     return tuple(text for text in texts if required_name(text) not in have)
 
 
-def _refusal(chains: Sequence[Chain]) -> str:
+def _refusal(picture: Picture, texts: Sequence[str]) -> str:
     """Why the toolkit's wheels do not go into a set."""
-    words = [word for chain in chains[:1] for word in chain.words if "is wanted" not in word]
-    return f"its wheels do not fit beside the rest ({'; '.join(words)})"
+    words = []
+    for text in map(Requirement, texts):
+        name = canonicalize_name(text.name)
+        each = picture.of(name)
+        if each is not None and not text.specifier.contains(each.file.version):
+            pins = [
+                f"{owner.shown} requires {name}{found.specifier}"
+                for owner in picture.chosen.values()
+                for found in owner.requirements()
+                if canonicalize_name(found.name) == name
+            ]
+            words.append(f"{text} is wanted, {', '.join(pins)}")
+    return f"its wheels do not fit beside the rest{': ' if words else ''}{'; '.join(words)}"
 
 
 def _with_toolkit(picture: Picture, choice: Choice, folders: Sequence[Found]) -> Picture:

@@ -89,10 +89,18 @@ def runtime_release(picture: Picture) -> Release | None:
 def _floor(machine: Machine, picture: Picture, release: Release) -> Release:
     """The oldest release of the same major version that compiles for every GPU."""
     floors = [_FIRST_FOR.get(gpu.arch, (0, 0)) for gpu in machine.capabilities()]
-    if picture.of("flashinfer-python") and any(g.major == 12 for g in machine.capabilities()):
+    if _flashinfer_asks(picture, machine):
         floors.append(_FLASHINFER_FLOOR)
     usable = [floor for floor in floors if floor[0] == release[0]]
     return max(usable, default=release)
+
+
+def _flashinfer_asks(picture: Picture, machine: Machine) -> bool:
+    """Whether its source refuses an older nvcc for 12.x, as it does from 0.6.7 on."""
+    each = picture.of("flashinfer-python")
+    texts = each.contents.texts if each and each.contents else ()
+    asks = any(text.name == "nvcc-12.9" for text in texts)
+    return asks and any(gpu.major == 12 for gpu in machine.capabilities())
 
 
 def _why(release: Release, picture: Picture, machine: Machine) -> str:
@@ -104,8 +112,8 @@ def _why(release: Release, picture: Picture, machine: Machine) -> str:
         first = _FIRST_FOR.get(gpu.arch)
         if first:
             parts.append(f"{gpu} needs {first[0]}.{first[1]} or newer")
-    if picture.of("flashinfer-python") and any(g.major == 12 for g in machine.capabilities()):
-        parts.append("FlashInfer asks 12.9 of it for 12.x from 0.6.7 on")
+    if _flashinfer_asks(picture, machine):
+        parts.append("FlashInfer asks 12.9 or newer for 12.x")
     return "; ".join(parts)
 
 

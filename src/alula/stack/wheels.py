@@ -19,7 +19,7 @@ from alula.errors import AlulaError, MachineError
 from alula.machine.software import SCANNED
 from alula.stack.archive import open_wheel
 from alula.stack.catalog import Catalog, digest_of
-from alula.stack.contents import Contents, FactStore, bytes_to_read, read_contents
+from alula.stack.wheel_facts import Contents, FactStore, bytes_to_read, read_contents
 from alula.stack.listing import WheelFile
 from alula.stack.picture import Chosen
 from alula.stack.progress import Progress, silent

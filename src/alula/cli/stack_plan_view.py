@@ -1,0 +1,130 @@
+"""A plan in a terminal: the verdict first, then what was decided and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from alula.stack.ask import Answer
+from alula.stack.by_hand import Judged
+from alula.stack.checks import Verdict
+from alula.stack.plan import Decision, Plan
+
+_PIPED_WIDTH = 120
+_MARKS = {Verdict.PASSED: "✓", Verdict.FAILED: "✗", Verdict.NOT_CHECKED: "?"}
+Line = tuple[str, int, str]
+"""Text, indent, style."""
+
+
+def print_answer(answer: Answer, written: Sequence[Path]) -> None:
+    """The whole of it on standard output."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _PIPED_WIDTH
+    console.print(Text(answer.verdict(), style="bold"), soft_wrap=True)
+    for title, lines in _blocks(answer, written):
+        shown = list(lines)
+        if shown:
+            console.print()
+            console.print(Text(title, style="bold"))
+        for text, indent, style in shown:
+            console.print(Padding(Text(text, style=style), (0, 0, 0, indent), expand=False))
+
+
+def _blocks(answer: Answer, written: Sequence[Path]) -> Iterator[tuple[str, Iterable[Line]]]:
+    plan = answer.plan
+    if answer.judged is not None:
+        yield "The plan made by hand", _contradictions(answer.judged)
+        yield "What is proposed instead", [(plan.verdict(), 2, "")]
+    yield "Conflicts", _conflicts(plan)
+    yield "Decisions", _decisions(plan.decisions)
+    yield "Checks", _checks(plan)
+    yield "Features", _features(plan)
+    yield "Risks", _plain(plan.risks)
+    yield "What would be lost", _plain(plan.lost)
+    yield "Indexes", _plain(plan.odd)
+    yield "Sizes", _sizes(plan)
+    yield "Next", _commands(plan, written)
+
+
+def _contradictions(judged: Judged) -> Iterator[Line]:
+    for number, decision in enumerate(judged.hand_made.decision, start=1):
+        kept = "kept" if number in judged.kept else "dropped"
+        yield f"({number}) {decision.what}: {kept}", 2, "" if kept == "kept" else "red"
+    for each in judged.contradictions:
+        numbers = " ".join(f"({number})" for number in each.decisions)
+        yield f"✗ {numbers} {each.words}".replace("  ", " "), 2, ""
+        if each.evidence:
+            yield each.evidence, 6, "dim"
+
+
+def _conflicts(plan: Plan) -> Iterator[Line]:
+    for chain in plan.conflicts:
+        yield "these cannot hold together; without any one of them the rest can:", 2, ""
+        for words in chain.words:
+            yield f"- {words}", 4, ""
+
+
+def _decisions(decisions: Iterable[Decision]) -> Iterator[Line]:
+    for each in decisions:
+        yield f"{each.what}: {each.choice}", 2, ""
+        yield each.reason, 6, "dim"
+        for rejected in each.rejected:
+            yield f"not {rejected.choice}: {rejected.reason}", 6, "dim"
+
+
+def _checks(plan: Plan) -> Iterator[Line]:
+    for each in plan.findings:
+        style = "red" if each.verdict is Verdict.FAILED else ""
+        said = "" if each.verdict is Verdict.PASSED else f" {each.verdict}"
+        yield f"{_MARKS[each.verdict]} {each.check}{said}: {each.words}", 2, style
+        if each.verdict is Verdict.FAILED and each.evidence:
+            yield each.evidence, 6, "dim"
+    if plan.unread_bytes:
+        size = f"{plan.unread_bytes / 1e9:.1f} GB"
+        yield f"  to look into the rest, {size} have to be fetched: add --yes", 2, ""
+
+
+def _features(plan: Plan) -> Iterator[Line]:
+    for each in plan.features:
+        closed = each.closed()
+        if not closed:
+            unknown = each.unknown()
+            opened = "opens" if each.was_closed else "open"
+            rest = f", to be probed: {unknown[0].predicate}" if unknown else ""
+            yield f"✓ {each.name}: {opened}{rest}", 2, ""
+            continue
+        yield f"✗ {each.name}: stays closed, by {len(closed)} gates", 2, ""
+        for gate in closed:
+            yield f"{gate.layer} of {gate.component}: {gate.predicate}; {gate.observed}", 6, ""
+            opens = gate.opened_in or "nothing that is known"
+            yield f"opens with {opens} ({gate.evidence})", 8, "dim"
+
+
+def _plain(texts: Iterable[str]) -> Iterator[Line]:
+    for text in texts:
+        yield f"- {text}", 2, ""
+
+
+def _sizes(plan: Plan) -> Iterator[Line]:
+    if plan.download_bytes:
+        download, disk = plan.download_bytes / 1e9, plan.disk_bytes / 1e9
+        yield f"{download:.1f} GB to download, about {disk:.1f} GB on disk while it is built", 2, ""
+
+
+def _commands(plan: Plan, written: Sequence[Path]) -> Iterator[Line]:
+    toolkit = plan.lock.toolkit if plan.lock else None
+    if toolkit is not None and toolkit.command:
+        yield f"toolkit, by the owner of the machine: {toolkit.command}", 2, ""
+    for path in written:
+        yield f"written: {path}", 2, ""
+    if written:
+        yield f"alula stack apply {written[0]}", 2, ""
+    elif plan.lock is not None:
+        yield "add --out FOLDER to write the lock, requirements.txt and a uv project", 2, ""
+    elif plan.attempt is not None:
+        yield "no lock: a wheel of the set has no hash yet; add --yes to fetch it", 2, ""
