@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from textwrap import wrap
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from alula.stack.ask import Answer
@@ -14,7 +14,6 @@ from alula.stack.by_hand import Judged
 from alula.stack.checks import Verdict
 from alula.stack.plan import Decision, Plan
 
-_PIPED_WIDTH = 120
 _MARKS = {Verdict.PASSED: "✓", Verdict.FAILED: "✗", Verdict.NOT_CHECKED: "?"}
 Line = tuple[str, int, str]
 """Text, indent, style."""
@@ -23,8 +22,6 @@ Line = tuple[str, int, str]
 def print_answer(answer: Answer, written: Sequence[Path]) -> None:
     """The whole of it on standard output."""
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _PIPED_WIDTH
     console.print(Text(answer.verdict(), style="bold"), soft_wrap=True)
     for title, lines in _blocks(answer, written):
         shown = list(lines)
@@ -32,7 +29,18 @@ def print_answer(answer: Answer, written: Sequence[Path]) -> None:
             console.print()
             console.print(Text(title, style="bold"))
         for text, indent, style in shown:
-            console.print(Padding(Text(text, style=style), (0, 0, 0, indent), expand=False))
+            for line in _wrapped(console, text, indent):
+                console.print(Text(line, style=style), soft_wrap=True)
+
+
+def _wrapped(console: Console, text: str, indent: int) -> list[str]:
+    """Lines that fit a terminal; in a pipe each text is one line."""
+    margin = " " * indent
+    if not console.is_terminal:
+        return [f"{margin}{text}"]
+    return wrap(
+        text, max(40, console.width), initial_indent=margin, subsequent_indent=f"{margin}  "
+    )
 
 
 def _blocks(answer: Answer, written: Sequence[Path]) -> Iterator[tuple[str, Iterable[Line]]]:

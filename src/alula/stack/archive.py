@@ -77,6 +77,12 @@ def open_wheel(
         raise _unreadable(file, error) from error
 
 
+def wheel_size(archive: zipfile.ZipFile) -> int:
+    """The bytes of the whole file."""
+    assert archive.fp is not None
+    return archive.fp.seek(0, io.SEEK_END)
+
+
 def read_metadata(reader: Reader, file: WheelFile) -> bytes:
     """The METADATA of a wheel: from beside it where the index has it there, else from within."""
     if file.has_metadata:

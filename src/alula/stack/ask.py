@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -104,8 +105,8 @@ def answer(
         question.wheelhouse,
     )
     wheels = Wheels(catalog, FactStore(question.cache), question.cache, may_read, progress)
-    with serving() as server:
-        solver = Solver(catalog, Resolver(server, question.target), wheels, request, telling)
+    with serving() as server, closing(Resolver(server, question.target)) as resolver:
+        solver = Solver(catalog, resolver, wheels, request, telling)
         if hand_made is None:
             return Answer(make_plan(request, solver, goals))
         judged = judge(hand_made, solver)

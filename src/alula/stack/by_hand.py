@@ -348,7 +348,8 @@ class _Judging:
         names = {name for each in decisions for name in each.packages}
         if not names:
             return True
-        if not self._solver.resolver.resolve(self._offer, Asked(tuple(_wanted(decisions)))):
+        wanted = tuple(_wanted(decisions))
+        if not self._solver.resolver.resolve(self._offer.binding(wanted), Asked(wanted)):
             return False
         chosen = {n: each for n, each in self._picture.chosen.items() if n in names}
         findings = run_checks(self._solver.scene(replace(self._picture, chosen=chosen)))

@@ -54,7 +54,8 @@ class _Problem:
         if not wanted:
             return ""
         offer = replace(
-            self.offer, kept=lambda package, requires: ((package, requires) in links) == only
+            self.offer.binding(wanted),
+            kept=lambda package, requires: ((package, requires) in links) == only,
         )
         asked = replace(self.asked, wanted=wanted, preferred=None)
         return self.resolver.resolve(offer, asked).refusal
@@ -81,11 +82,13 @@ def find_chains(resolver: Resolver, offer: Offer, asked: Asked) -> tuple[Chain, 
 def _smallest(problem: _Problem, refusal: str, without: frozenset[Link]) -> tuple[Link, ...]:
     """A chain within what uv's refusal names."""
     names = _named(problem, refusal)
-    links = {(WANTED, required_name(text)) for text in problem.asked.wanted}
+    wanted = {required_name(text) for text in problem.asked.wanted}
+    links = {(WANTED, name) for name in wanted & names}
     links |= {link for name in names for link in _links_of(problem, name) if link[1] in names}
     links -= without
     if not problem.holds(frozenset(links), only=True):
-        links |= {link for name in names for link in _links_of(problem, name)} - without
+        links |= {(WANTED, name) for name in wanted} - without
+        links |= {link for name in names | wanted for link in _links_of(problem, name)} - without
         if not problem.holds(frozenset(links), only=True):
             return ()
     kept = sorted(links, key=lambda link: (link[0] == WANTED, link))
@@ -101,7 +104,7 @@ def _named(problem: _Problem, refusal: str) -> frozenset[str]:
     words = {canonicalize_name(word) for word in _WORD.findall(refusal)}
     wanted = {required_name(text) for text in problem.asked.wanted}
     known = {name for _, name in problem.offer.catalog.read()}
-    return frozenset((words & known) | wanted)
+    return frozenset(words & (known | wanted))
 
 
 def _links_of(problem: _Problem, package: str) -> Iterator[Link]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -54,6 +54,12 @@ class Offer:
             for filename, file in offered.items()
             if (file.name, str(file.version)) not in self.banned
         }
+
+    def binding(self, wanted: Iterable[str]) -> Offer:
+        """The same where only what is wanted is taken from an index that is not the usual one."""
+        names = {required_name(text) for text in wanted}
+        kept = {name: index for name, index in self.bindings.items() if name in names}
+        return replace(self, bindings=kept)
 
     def _listing(self, project: str) -> Listing | None:
         if project in self.bindings:

@@ -97,18 +97,21 @@ class Chosen:
                     yield found[1]
 
     def _required_majors(self) -> Iterator[str]:
-        for requirement in self.requirements():
+        for requirement in self.requirements:
             name = canonicalize_name(requirement.name)
             if name.startswith("nvidia-") and (found := _IN_NAME.search(name)):
                 yield found[1]
 
-    def requirements(self) -> Iterator[Requirement]:
+    @cached_property
+    def requirements(self) -> tuple[Requirement, ...]:
         """What it requires on Linux without any extra, as far as that can be read."""
+        found = []
         for text in self.metadata.requires:
             with suppress(InvalidRequirement, UndefinedEnvironmentName):
                 requirement = Requirement(text)
                 if requirement.marker is None or requirement.marker.evaluate(_MARKERS):
-                    yield requirement
+                    found.append(requirement)
+        return tuple(found)
 
 
 @dataclass(frozen=True)

@@ -222,7 +222,7 @@ def _decisions(
         each = picture.of(override.package)
         yield Decision(
             override.package,
-            each.shown if each else override.requirement,
+            str(each.file.version) if each else override.requirement,
             f"override of what {override.pinned_by}: {override.reason}",
         )
     yield from _images(picture, attempt)
@@ -269,7 +269,7 @@ def _pins(name: str, picture: Picture) -> list[str]:
     found = [
         f"{owner.shown} requires {name}{requirement.specifier}"
         for owner in picture.chosen.values()
-        for requirement in owner.requirements()
+        for requirement in owner.requirements
         if canonicalize_name(requirement.name) == name and requirement.specifier
     ]
     return sorted(found, key=lambda text: "==" not in text)
@@ -298,7 +298,7 @@ def _why_not(
 ) -> str:
     reasons = []
     for owner in picture.chosen.values():
-        for requirement in owner.requirements():
+        for requirement in owner.requirements:
             if canonicalize_name(requirement.name) == file.name and not requirement.specifier.contains(
                 file.version, prereleases=True
             ):
@@ -375,7 +375,7 @@ def _wheel(each: Chosen, picture: Picture, solver: Solver) -> Wheel:
     owners = _pins(each.name, picture) or [
         f"{owner.shown} requires it"
         for owner in picture.chosen.values()
-        if any(canonicalize_name(found.name) == each.name for found in owner.requirements())
+        if any(canonicalize_name(found.name) == each.name for found in owner.requirements)
     ]
     asked = [f"{t} is wanted" for t in solver.request.wanted if Requirement(t).name == each.name]
     return Wheel(

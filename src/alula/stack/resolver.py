@@ -51,7 +51,12 @@ class Resolver:
     def __init__(self, server: OfferServer, target: Target) -> None:
         self._server, self._target = server, target
         self._uv = _find_uv()
+        self._cache = tempfile.TemporaryDirectory(prefix="alula-uv-")
         self.runs = 0
+
+    def close(self) -> None:
+        """Remove what uv has kept; every plan begins without."""
+        self._cache.cleanup()
 
     def resolve(self, offer: Offer, asked: Asked) -> Resolution:
         """The versions that uv finds. Raises MachineError where uv itself fails."""
@@ -85,7 +90,7 @@ class Resolver:
             self._uv,
             *("pip", "compile", "in.txt", "--output-file", "out.txt"),
             *("--overrides", "overrides.txt", "--default-index", index, "--no-config"),
-            *("--no-cache", "--no-build", "--no-header", "--no-annotate", "--no-progress"),
+            *("--cache-dir", self._cache.name, "--no-build", "--no-header", "--no-annotate", "--no-progress"),
             *("--color", "never", "--no-python-downloads", "--python", sys.executable),
             *("--python-version", self._target.python),
             *("--python-platform", _uv_platform(self._target)),

@@ -32,7 +32,7 @@ from alula.stack.listing import WheelFile
 from alula.stack.lock import Override
 from alula.stack.offer import Offer, required_name
 from alula.stack.picture import Picture
-from alula.stack.resolver import Asked, Resolver
+from alula.stack.resolver import Asked, Resolution, Resolver
 from alula.stack.rules import rules
 from alula.stack.toolkit import Choice, Release, choose_toolkit, release_of
 from alula.stack.wheels import Wheels
@@ -221,19 +221,16 @@ class Solver:
             tools = _unasked(choice.wanted, asked)
             if not more and not declared and not tools:
                 break
-            bigger = Asked(
-                (*asked.wanted, *(more if more or declared else tools)),
-                (*asked.overrides, *(each.requirement for each in declared)),
-                {name: str(version) for name, version in resolution.versions.items()},
-            )
+            bigger = _bigger(asked, (*more, *tools), declared, resolution)
             found = self.resolver.resolve(offer, bigger)
-            if found:
-                asked, resolution, overrides = bigger, found, (*overrides, *declared)
-            elif more or declared:
+            if not found and tools:
+                refused = _refusal(picture, tools)
+                bigger = _bigger(asked, more, declared, resolution)
+                found = self.resolver.resolve(offer, bigger)
+            if not found:
                 notes += (f"{', '.join((*more, *bigger.overrides))} does not fit beside the rest",)
                 break
-            else:
-                refused = _refusal(picture, tools)
+            asked, resolution, overrides = bigger, found, (*overrides, *declared)
         return self._judged(cuda, picture, choice, overrides, notes)
 
     def _judged(
@@ -314,7 +311,7 @@ class Solver:
     def _overrides(self, picture: Picture) -> Iterator[Override]:
         for rule, where, each in start_up_refusals(picture, self.request.architecture):
             for owner in picture.chosen.values():
-                for requirement in owner.requirements():
+                for requirement in owner.requirements:
                     if canonicalize_name(requirement.name) == each.name and requirement.specifier:
                         yield Override(
                             package=each.name,
@@ -322,6 +319,20 @@ class Solver:
                             requirement=f"{each.name}{rule.needs}",
                             reason=f"{rule.reason} ({where}; {rule.source})",
                         )
+
+
+def _bigger(
+    asked: Asked,
+    more: Sequence[str],
+    declared: Sequence[Override],
+    before: Resolution,
+) -> Asked:
+    """The same with more to it, and every version kept that can be."""
+    return Asked(
+        (*asked.wanted, *more),
+        (*asked.overrides, *(each.requirement for each in declared)),
+        {name: str(version) for name, version in before.versions.items()},
+    )
 
 
 def _unasked(texts: Sequence[str], asked: Asked) -> tuple[str, ...]:
@@ -339,7 +350,7 @@ def _refusal(picture: Picture, texts: Sequence[str]) -> str:
             pins = [
                 f"{owner.shown} requires {name}{found.specifier}"
                 for owner in picture.chosen.values()
-                for found in owner.requirements()
+                for found in owner.requirements
                 if canonicalize_name(found.name) == name
             ]
             words.append(f"{text} is wanted, {', '.join(pins)}")

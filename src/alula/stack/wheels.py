@@ -17,7 +17,7 @@ from pathlib import Path
 
 from alula.errors import AlulaError, MachineError
 from alula.machine.software import SCANNED
-from alula.stack.archive import open_wheel
+from alula.stack.archive import open_wheel, wheel_size
 from alula.stack.catalog import Catalog, digest_of
 from alula.stack.wheel_facts import Contents, FactStore, bytes_to_read, read_contents
 from alula.stack.listing import WheelFile
@@ -61,31 +61,33 @@ class Wheels:
     def _listed(self, file: WheelFile, cuda: str) -> Chosen:
         metadata = self.catalog.metadata(file)
         contents = self.facts.find(file.sha256)
-        return Chosen(file, metadata, contents, self._table(file), cuda)
+        size, paths = self._table(file)
+        return Chosen(replace(file, size=file.size or size), metadata, contents, paths, cuda)
 
-    def _table(self, file: WheelFile) -> Mapping[str, int] | None:
-        """The files of a wheel with their checksums; None where they cannot be listed."""
+    def _table(self, file: WheelFile) -> tuple[int | None, Mapping[str, int] | None]:
+        """The size of a wheel, and its files with their checksums; None where it has no table."""
         place = self._place(file)
-        with suppress(OSError, ValueError, AttributeError):
-            kept: dict[str, int] = json.loads(place.read_bytes()) if place else {}
-            if kept:
-                return kept
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            if place is not None:
+                kept = json.loads(place.read_bytes())
+                return int(kept["size"]), dict(kept["files"])
         try:
             with open_wheel(self.catalog.reader, self._source(file)) as archive:
-                table = {
+                size = wheel_size(archive)
+                files = {
                     member.filename: member.CRC
                     for member in archive.infolist()
                     if not member.is_dir() and ".dist-info/" not in member.filename
                 }
         except AlulaError:
-            return None
+            return None, None
         if place is not None:
             with suppress(OSError):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 partial = place.with_suffix(f".{threading.get_native_id()}")
-                partial.write_text(json.dumps(table))
+                partial.write_text(json.dumps({"size": size, "files": files}))
                 partial.replace(place)
-        return table
+        return size, files
 
     def _source(self, file: WheelFile) -> WheelFile:
         own = self.catalog.in_wheelhouse(file)
@@ -99,7 +101,7 @@ class Wheels:
     def _read_facts(self, chosen: Iterable[Chosen]) -> None:
         """Look into those that matter and were not looked into, and settle their hashes."""
         wanted = [
-            each for each in chosen if each.contents is None and _matters(each) and each.paths
+            each for each in chosen if each.contents is None and _matters(each) and each.paths is not None
         ]
         sizes = {each.file.url: self._bytes(each) for each in wanted}
         total = sum(sizes.values())
