@@ -1,4 +1,4 @@
-"""Make the facts of wheels that ship with alula: `wheel_facts.py WHEEL …` writes data/facts.json.gz.
+"""Make the facts of wheels that ship: `wheel_facts.py WHEEL …` writes data/facts.json.gz.
 
 Of the symbols that torch and NCCL define only those are kept that another of these wheels asks
 for; what it asks for in vain is kept as lacking.
@@ -34,7 +34,10 @@ def main() -> None:
         symbol
         for package, each in found.values()
         for library in each.libraries
-        for symbol in (*library.nccl_symbols, *(library.torch_symbols if package != "torch" else ()))
+        for symbol in (
+            *library.nccl_symbols,
+            *(library.torch_symbols if package != "torch" else ()),
+        )
     }
     facts = {digest: to_json(_reduced(*each, asked)) for digest, each in found.items()}
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))

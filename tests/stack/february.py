@@ -186,9 +186,7 @@ def _flashinfer(folder: Path, version: str) -> Made:
     install_flashinfer(site, version)
     requires = ["apache-tvm-ffi<0.2,>=0.1.6", "numpy", "torch", "nvidia-cutlass-dsl>=4.3.4"]
     uploaded = {"0.6.3": "2026-02-06T00:28:21Z", "0.6.4": "2026-02-19T07:33:34Z"}[version]
-    return make_wheel(
-        "flashinfer-python", version, requires, _packed(site), uploaded=uploaded
-    )
+    return make_wheel("flashinfer-python", version, requires, _packed(site), uploaded=uploaded)
 
 
 _SERVER_ARGS = """class ServerArgs:
@@ -218,9 +216,7 @@ def _sglang(folder: Path) -> Made:
         "sglang/srt/server_args.py": _SERVER_ARGS,
         "sglang/srt/configs/model_config.py": _MODELS,
     }
-    return make_wheel(
-        "sglang", "0.5.9", sglang_requires(), files, uploaded="2026-02-23T08:14:13Z"
-    )
+    return make_wheel("sglang", "0.5.9", sglang_requires(), files, uploaded="2026-02-23T08:14:13Z")
 
 
 def _ptxas(version: str) -> bytes:
@@ -239,11 +235,12 @@ def _nvidia() -> list[Made]:
     nccl = "nvidia/nccl/lib/libnccl.so.2"
     cudnn = "nvidia/cudnn/lib/libcudnn.so.9"
     cu13 = [
-        *(library("nvidia-cuda-runtime", v, "nvidia/cu13/lib/libcudart.so.13")
-          for v in ("13.0.96", "13.1.80")),
+        *(
+            library("nvidia-cuda-runtime", v, "nvidia/cu13/lib/libcudart.so.13")
+            for v in ("13.0.96", "13.1.80")
+        ),
         *(library("nvidia-nccl-cu13", v, nccl, "ncclAllReduce") for v in ("2.27.7", "2.28.9")),
-        *(library("nvidia-cudnn-cu13", v, cudnn)
-          for v in ("9.13.0.50", "9.15.1.9", "9.16.0.29")),
+        *(library("nvidia-cudnn-cu13", v, cudnn) for v in ("9.13.0.50", "9.15.1.9", "9.16.0.29")),
     ]
     cu12 = [
         library("nvidia-cuda-runtime-cu12", "12.8.90", "nvidia/cuda_runtime/lib/libcudart.so.12"),

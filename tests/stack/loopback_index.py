@@ -128,8 +128,10 @@ class Site:
             links = []
             for wheel in (each for each in wheels if each.project == project):
                 address = f"{self.url}/releases{root}{quote(wheel.filename)}"
-                for digest in (*(stale or {}).get(wheel.filename, ()), wheel.sha256):
-                    links.append(f'<a href="{address}#sha256={digest}">{wheel.filename}</a><br>')
+                links += [
+                    f'<a href="{address}#sha256={digest}">{wheel.filename}</a><br>'
+                    for digest in (*(stale or {}).get(wheel.filename, ()), wheel.sha256)
+                ]
                 self.put(f"/releases{root}{wheel.filename}", wheel.data)
             body = "<!DOCTYPE html>\n" + "\n".join(links)
             self.put(f"{root}{project}/", body.encode(), "text/html")
@@ -159,14 +161,19 @@ def serving_site() -> Iterator[Site]:
             end = min(len(body), int(last) + 1) if first and last else len(body)
             self._send(206, kind, body[start:end], f"bytes {start}-{end - 1}/{len(body)}")
 
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
         def _send(self, status: int, kind: str, body: bytes, piece: str = "") -> None:
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             if piece:
                 self.send_header("Content-Range", piece)
+            self.send_header("Accept-Ranges", "bytes")
             self.end_headers()
-            self.wfile.write(body)
+            if self.command == "GET":
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None: ...
 

@@ -122,6 +122,7 @@ def plan(
         baseline=env or _current(),
         environ=os.environ,
         cache=_cache(),
+        kept=_stack_home() / "wheels",
         free_bytes=shutil.disk_usage(_home()).free,
     )
     found = answer(question, _may_read(yes, json), progress_bar, _telling)
@@ -177,7 +178,9 @@ def _end_of_day(text: str | None) -> datetime | None:
 
 def _folder(path: Path | None) -> Path | None:
     if path is not None and not path.is_dir():
-        raise UsageError(f"--wheelhouse {path} is no folder", "wheels are looked for in it", "make it")
+        raise UsageError(
+            f"--wheelhouse {path} is no folder", "wheels are looked for in it", "make it"
+        )
     return path
 
 
@@ -190,6 +193,12 @@ def _machine(
     return resolve(WhatIf(machine, gpu or (), driver, links), observe)
 
 
+def _stack_home() -> Path:
+    from alula.models.home import cache_home
+
+    return cache_home() / "stack"
+
+
 def _home() -> Path:
     from alula.models.home import cache_home
 
@@ -199,9 +208,7 @@ def _home() -> Path:
 
 def _current() -> Path | None:
     """The environment that is switched to, where there is one."""
-    from alula.models.home import cache_home
-
-    current = cache_home() / "stack/current"
+    current = _stack_home() / "current"
     return current if current.is_dir() else None
 
 

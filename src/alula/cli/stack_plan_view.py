@@ -14,6 +14,7 @@ from alula.stack.by_hand import Judged
 from alula.stack.checks import Verdict
 from alula.stack.plan import Decision, Plan
 
+_SHOWN = 5
 _MARKS = {Verdict.PASSED: "✓", Verdict.FAILED: "✗", Verdict.NOT_CHECKED: "?"}
 Line = tuple[str, int, str]
 """Text, indent, style."""
@@ -54,7 +55,7 @@ def _blocks(answer: Answer, written: Sequence[Path]) -> Iterator[tuple[str, Iter
     yield "Features", _features(plan)
     yield "Risks", _plain(plan.risks)
     yield "What would be lost", _plain(plan.lost)
-    yield "Indexes", _plain(plan.odd)
+    yield "Indexes", _plain(_first(plan.odd))
     yield "Sizes", _sizes(plan)
     yield "Next", _commands(plan, written)
 
@@ -116,6 +117,13 @@ def _features(plan: Plan) -> Iterator[Line]:
 def _plain(texts: Iterable[str]) -> Iterator[Line]:
     for text in texts:
         yield f"- {text}", 2, ""
+
+
+def _first(texts: Sequence[str]) -> Iterator[str]:
+    """The first few; --json has them all."""
+    yield from texts[:_SHOWN]
+    if len(texts) > _SHOWN:
+        yield f"and {len(texts) - _SHOWN} more"
 
 
 def _sizes(plan: Plan) -> Iterator[Line]:

@@ -50,6 +50,8 @@ class Question:
     baseline: Path | None
     environ: Mapping[str, str]
     cache: Path | None
+    kept: Path | None
+    """Where whole wheels are kept for building environments."""
     free_bytes: int
 
 
@@ -104,7 +106,8 @@ def answer(
         question.cache,
         question.wheelhouse,
     )
-    wheels = Wheels(catalog, FactStore(question.cache), question.cache, may_read, progress)
+    facts = FactStore(question.cache)
+    wheels = Wheels(catalog, facts, question.cache, question.kept, may_read, progress)
     with serving() as server, closing(Resolver(server, question.target)) as resolver:
         solver = Solver(catalog, resolver, wheels, request, telling)
         if hand_made is None:

@@ -312,7 +312,7 @@ class _Judging:
         """What it is hoped to open and does not."""
         opens = self._hand_made.opens
         machine = self._solver.request.machine
-        for feature in features_of(machine, self._picture.software(), None, opens):
+        for feature in features_of(machine, self._picture, None, opens):
             closed = feature.closed()
             if feature.name in opens and closed:
                 gates = "; ".join(

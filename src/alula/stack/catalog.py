@@ -11,6 +11,7 @@ from datetime import datetime
 from email.parser import BytesHeaderParser
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name
@@ -214,11 +215,7 @@ class Catalog:
         """Indexes without upload times that a day was asked of."""
         if self.as_of is None:
             return ()
-        names = {
-            listing.index.name
-            for listing in self._listings.values()
-            if listing.files and not listing.dated
-        }
+        names = {listing.index.name for listing in self._listings.values() if not listing.dated}
         return tuple(sorted(names))
 
     def down(self) -> dict[str, str]:
@@ -230,8 +227,10 @@ class Catalog:
         }
 
 
-def _state(listing: Listing, as_of: datetime | None) -> str:
-    return "undated" if as_of and listing.files and not listing.dated else listing.page.state
+def _state(
+    listing: Listing, as_of: datetime | None
+) -> Literal["read", "cached", "down", "undated"]:
+    return "undated" if as_of and not listing.dated else listing.page.state
 
 
 def _parsed(data: bytes) -> Metadata:

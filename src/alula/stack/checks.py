@@ -124,8 +124,11 @@ def _other_cuda(scene: Scene) -> Iterator[str]:
         rule = optional.get(each.name)
         missing = sorted({name for lib in scene.picture.missing(each) for name in lib.sonames})
         why = f": {missing[0]} is in no package of the set" if missing else ""
-        used = rule.loaded_by if rule else "what loads it, which is nothing that is wanted,"
-        yield f"{used} will fail{why} ({each.shown} is for {label}, by {source})"
+        if rule is None:
+            told = f"{each.shown}, which is for {label}, by {source}"
+            yield f"nothing that is wanted loads {told}{why}"
+        else:
+            yield f"{rule.loaded_by} will fail{why} ({each.shown} is for {label}, by {source})"
 
 
 def set_major(picture: Picture) -> int | None:
@@ -274,17 +277,13 @@ def _start_up(scene: Scene, _: Iterable[Gate]) -> Iterator[Finding]:
     for rule, where, each in start_up_refusals(scene.picture, scene.architecture):
         words = f"{rule.reason}; {scene.architecture} is one, and the set has {each.shown}"
         yield finding(Verdict.FAILED, words, (each.name,), f"{where}; {rule.source}")
-    engines = [each for each in scene.needed() if each.name in ("vllm",)]
-    engines += [each] if (each := scene.picture.of("sglang")) else []
-    for engine in engines:
+    for engine in filter(None, map(scene.picture.of, ("sglang", "vllm"))):
         if engine.contents is None:
             yield finding(Verdict.NOT_CHECKED, f"{engine.shown} has not been looked into")
 
 
-def start_up_refusals(
-    picture: Picture, architecture: str
-) -> Iterator[tuple[StartUp, str, Chosen]]:
-    """Rules that a set breaks for a model: the rule, where it stands, the package that breaks it."""
+def start_up_refusals(picture: Picture, architecture: str) -> Iterator[tuple[StartUp, str, Chosen]]:
+    """Rules that a set breaks for a model: the rule, its line, the package that breaks it."""
     for rule in rules().start_up:
         engine = picture.of(rule.package)
         contents = engine.contents if engine else None
@@ -301,13 +300,21 @@ def start_up_refusals(
                 yield rule, text.where, each
 
 
-def _compilers(_: Scene, gates: Iterable[Gate]) -> Iterator[Finding]:
+def _compilers(scene: Scene, gates: Iterable[Gate]) -> Iterator[Finding]:
     for gate in gates:
         if gate.layer is Layer.TOOLKIT:
             words = f"{gate.component}: {gate.predicate}, and it has {gate.observed}"
             about = ("triton",) if gate.component.startswith("Triton") else ()
             name = "compilers know the GPU"
             yield Finding(name, Verdict.FAILED, words, about, gate.evidence)
+    triton = scene.picture.of("triton")
+    if triton is not None and triton.contents is None:
+        words = f"nobody has looked into {triton.shown}"
+        yield Finding("compilers know the GPU", Verdict.NOT_CHECKED, words, ("triton",))
+    toolkit = scene.picture.toolkit
+    if toolkit is not None and not toolkit.architectures:
+        words = f"what ptxas {toolkit.version} compiles for has not been read"
+        yield Finding("compilers know the GPU", Verdict.NOT_CHECKED, words)
 
 
 def _requirements(scene: Scene, gates: Iterable[Gate]) -> Iterator[Finding]:

@@ -47,9 +47,7 @@ class _Problem:
     def holds(self, links: frozenset[Link], only: bool) -> str:
         """uv's refusal with these links alone (`only`), or with all but these; "" for a set."""
         wanted = tuple(
-            text
-            for text in self.asked.wanted
-            if ((WANTED, required_name(text)) in links) == only
+            text for text in self.asked.wanted if ((WANTED, required_name(text)) in links) == only
         )
         if not wanted:
             return ""
@@ -117,9 +115,7 @@ def _links_of(problem: _Problem, package: str) -> Iterator[Link]:
         yield from ((package, required_name(text)) for text in requires)
 
 
-def _in_play(
-    problem: _Problem, package: str, chain: tuple[Link, ...] = ()
-) -> list[WheelFile]:
+def _in_play(problem: _Problem, package: str, chain: tuple[Link, ...] = ()) -> list[WheelFile]:
     """The versions that what is wanted, and a chain, allow: newest first and not many."""
     files = sorted(problem.offer.files(package).values(), key=lambda file: file.version)
     texts = [text for text in problem.asked.wanted if required_name(text) == package]

@@ -45,7 +45,9 @@ def uv_project(lock: Lock, indexes: Iterable[Index]) -> str:
     lines += [f'requires-python = "=={lock.python}.*"', "dependencies = ["]
     lines += [f'    "{wheel.name}=={wheel.version}",' for wheel in lock.packages]
     lines += ["]", "", "[tool.uv]", "package = false", "no-build = true"]
-    lines += [f'environments = ["sys_platform == \'linux\' and platform_machine == \'{_machine(lock)}\'"]']
+    lines += [
+        f"environments = [\"sys_platform == 'linux' and platform_machine == '{_machine(lock)}'\"]"
+    ]
     overrides = [f'    "{override.requirement}",' for override in lock.overrides]
     if overrides:
         reasons = [f"    # {override.reason}" for override in lock.overrides]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 
 from alula.diagnosis.features import FEATURES, chain
 from alula.machine.facts import Machine
 from alula.machine.gate import Gate, GateVerdict, Layer
 from alula.machine.software import Software
 from alula.stack.lock import Closed
+from alula.stack.picture import Picture
 
 
 @dataclass(frozen=True)
@@ -41,18 +42,28 @@ class Feature:
 
 
 def features_of(
-    machine: Machine, software: Software, baseline: Software | None, goals: Sequence[str]
+    machine: Machine, picture: Picture, baseline: Software | None, goals: Sequence[str]
 ) -> tuple[Feature, ...]:
     """Every feature whose package is in the set, and those that are asked for."""
+    software = picture.software()
+    unread = {name for name, each in picture.chosen.items() if each.contents is None}
     found = (
         Feature(
             name,
-            chain(name, machine, software),
+            tuple(_as_far_as_read(gate, unread) for gate in chain(name, machine, software)),
             chain(name, machine, baseline) if baseline else (),
         )
         for name in dict.fromkeys((*goals, *FEATURES))
     )
     return tuple(each for each in found if each.is_there or each.name in goals)
+
+
+def _as_far_as_read(gate: Gate, unread: Set[str]) -> Gate:
+    """A gate in a package that nobody has looked into is neither open nor closed."""
+    owner = gate.component.partition(" ")[0]
+    if owner not in unread or gate.predicate.endswith("is installed"):
+        return gate
+    return replace(gate, verdict=GateVerdict.UNKNOWN, observed=f"{owner} was not looked into")
 
 
 def opened(features: Sequence[Feature]) -> Iterator[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
 from urllib.parse import urldefrag
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -59,16 +58,13 @@ class Listing:
     """What is wrong with the list, in words."""
     sources: int = 0
     """Source archives, which are never installed."""
+    dated: bool = True
+    """Whether it says when each file came."""
 
     @property
     def is_up(self) -> bool:
         """Whether the index answered, or was read before."""
         return self.page.state != "down"
-
-    @cached_property
-    def dated(self) -> bool:
-        """Whether it says when each file came."""
-        return all(file.uploaded for file in self.files)
 
     def until(self, day: datetime) -> Listing:
         """The list as it was then.
@@ -76,7 +72,7 @@ class Listing:
         One without upload times cannot be cut: it counts only if it was read by then, as a
         snapshot in a folder or a kept page, else it is empty.
         """
-        if self.files and not self.dated:
+        if not self.dated:
             read_at = self.page.read_at
             old = read_at is not None and read_at <= day
             return self if old or self.page.url.startswith("file:") else replace(self, files=())
@@ -96,7 +92,9 @@ def read_listing(index: Index, project: str, page: Page) -> Listing:
     for package in _packages(page, project):
         _add(found, index, project, package)
     odd = [*found.odd, *_relisted(found.files.values())]
-    return Listing(index, project, page, tuple(found.files.values()), tuple(odd), found.sources)
+    files = tuple(found.files.values())
+    dated = all(file.uploaded for file in files)
+    return Listing(index, project, page, files, tuple(odd), found.sources, dated)
 
 
 def _packages(page: Page, project: str) -> Iterable[DistributionPackage]:

@@ -20,9 +20,9 @@ from alula.machine.software import Requirement as Needed
 from alula.machine.software import Software
 from alula.machine.toolkits import Jit, Toolkit
 from alula.stack.catalog import Metadata
-from alula.stack.wheel_facts import Contents
 from alula.stack.listing import WheelFile
 from alula.stack.rules import rules
+from alula.stack.wheel_facts import Contents
 
 _LABEL = re.compile(r"cu(\d{2,3})(?:$|\.)")
 _IN_NAME = re.compile(r"-cu(\d\d)$")
@@ -77,6 +77,8 @@ class Chosen:
             return f"cu{label[1]}", "its name"
         if self.cuda_index:
             return self.cuda_index, f"the index {self.file.index}"
+        if self.name.startswith("nvidia-cuda-"):
+            return f"cu{self.file.version.major}", "its version"
         majors = set(self._needed_majors())
         if majors:
             return f"cu{'/cu'.join(sorted(majors))}", "the sonames that it needs"

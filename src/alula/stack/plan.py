@@ -117,11 +117,7 @@ def make_plan(
     judged = attempt or closest
     picture = judged.picture if judged else None
     scene = solver.scene(picture, judged.overrides) if judged and picture else None
-    features = (
-        features_of(request.machine, picture.software(), request.baseline, goals)
-        if picture
-        else ()
-    )
+    features = features_of(request.machine, picture, request.baseline, goals) if picture else ()
     named = tuple(_risks(scene, judged, solver)) if scene and judged else ()
     lock = (
         _lock(attempt, picture, solver, features, named, created or datetime.now(UTC))
@@ -163,7 +159,8 @@ def _risks(scene: Scene, attempt: Attempt, solver: Solver) -> Iterator[str]:
     for rule in rules().companion:
         of = scene.picture.of(rule.of)
         if of is not None and scene.picture.of(rule.package) is None:
-            yield f"no {rule.package} {of.file.version.public} where it would come from: {rule.reason}"
+            version = of.file.version.public
+            yield f"no {rule.package} {version} where it would come from: {rule.reason}"
     for index, why in solver.catalog.down().items():
         yield f"{index} is down: {why}"
     for index in solver.catalog.undated():
@@ -191,9 +188,7 @@ def _replaced(name: str, picture: Picture) -> bool:
     return any(f"{stem}{suffix}" in picture.chosen for suffix in ("", "-cu12", "-cu13"))
 
 
-def _decisions(
-    attempt: Attempt, others: Sequence[Attempt], solver: Solver
-) -> Iterator[Decision]:
+def _decisions(attempt: Attempt, others: Sequence[Attempt], solver: Solver) -> Iterator[Decision]:
     picture, choice = attempt.picture, attempt.choice
     if picture is None or choice is None:
         return
@@ -219,10 +214,10 @@ def _decisions(
         if name in wanted or (name in rules().needed and not name.startswith("nvidia-")):
             yield _package(each, picture, attempt, solver)
     for override in attempt.overrides:
-        each = picture.of(override.package)
+        taken = picture.of(override.package)
         yield Decision(
             override.package,
-            str(each.file.version) if each else override.requirement,
+            str(taken.file.version) if taken else override.requirement,
             f"override of what {override.pinned_by}: {override.reason}",
         )
     yield from _images(picture, attempt)
@@ -296,13 +291,13 @@ def _alternatives(
 def _why_not(
     file: WheelFile, each: Chosen, picture: Picture, attempt: Attempt, wheels: Wheels
 ) -> str:
-    reasons = []
-    for owner in picture.chosen.values():
-        for requirement in owner.requirements:
-            if canonicalize_name(requirement.name) == file.name and not requirement.specifier.contains(
-                file.version, prereleases=True
-            ):
-                reasons.append(f"{owner.shown} requires {file.name}{requirement.specifier}")
+    reasons = [
+        f"{owner.shown} requires {file.name}{requirement.specifier}"
+        for owner in picture.chosen.values()
+        for requirement in owner.requirements
+        if canonicalize_name(requirement.name) == file.name
+        and not requirement.specifier.contains(file.version, prereleases=True)
+    ]
     reasons += [
         words
         for name, version, words in attempt.ruled_out
@@ -361,9 +356,7 @@ def _lock(
         cuda=attempt.cuda or None,
         toolkit=attempt.choice.toolkit,
         indexes=solver.catalog.pages(),
-        packages=tuple(
-            _wheel(each, picture, solver) for _, each in sorted(picture.chosen.items())
-        ),
+        packages=tuple(_wheel(each, picture, solver) for _, each in sorted(picture.chosen.items())),
         overrides=attempt.overrides,
         opens=tuple(opened(features)),
         stays_closed=tuple(still_closed(features)),
@@ -409,5 +402,3 @@ def check_wanted(texts: Sequence[str]) -> tuple[str, ...]:
                 "put the wheel into a folder and name that with --index NAME=FOLDER",
             )
     return tuple(texts)
-
-

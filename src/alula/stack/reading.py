@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
+from typing import Literal
 from urllib.parse import unquote, urljoin, urlsplit
 
 import requests
@@ -39,8 +40,7 @@ class Page:
     """One page of an index, or why there is none."""
 
     url: str
-    state: str
-    """"read", "cached", or "down"."""
+    state: Literal["read", "cached", "down"]
     body: bytes = b""
     """Empty too where the index has no such page."""
     content_type: str = ""

@@ -244,7 +244,9 @@ class Solver:
         picture = _with_toolkit(picture, choice, self.request.folders)
         findings = run_checks(self.scene(picture, overrides))
         if self.request.cuda and (major := set_major(picture)) != self.request.cuda[0]:
-            words = f"CUDA {self.request.cuda[0]} was asked for, and the set is for {major or 'none'}"
+            words = (
+                f"CUDA {self.request.cuda[0]} was asked for, and the set is for {major or 'none'}"
+            )
             findings = (Finding("one CUDA", Verdict.FAILED, words), *findings)
         return Attempt(cuda, picture, choice, findings, overrides, notes=notes)
 
@@ -302,9 +304,7 @@ class Solver:
             if any(Version(file.version.public) == public for file in offered):
                 more.append(f"{rule.package}=={public}")
         declared = [
-            each
-            for each in self._overrides(picture)
-            if each.requirement not in asked.overrides
+            each for each in self._overrides(picture) if each.requirement not in asked.overrides
         ]
         return tuple(more), tuple(declared)
 

@@ -129,9 +129,7 @@ def _newer(
         why = [f"no binary of the set asks for it: they name libcudart.so.{release[0]} alone"]
         runtime = runtime_release(picture)
         if runtime and runtime < other:
-            why.append(
-                f"its headers would stand beside libraries of {runtime[0]}.{runtime[1]} in one process"
-            )
+            why.append(f"its headers would be used with libraries of {runtime[0]}.{runtime[1]}")
         isa = ptx_isa_of_cuda(other)
         if isa and driver and isa > driver:
             why.append(f"its PTX {isa[0]}.{isa[1]} is newer than the driver's")

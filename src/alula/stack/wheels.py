@@ -7,6 +7,7 @@ fetched, somebody is asked first; without a yes the wheel counts as not looked i
 from __future__ import annotations
 
 import json
+import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,14 +20,15 @@ from alula.errors import AlulaError, MachineError
 from alula.machine.software import SCANNED
 from alula.stack.archive import open_wheel, wheel_size
 from alula.stack.catalog import Catalog, digest_of
-from alula.stack.wheel_facts import Contents, FactStore, bytes_to_read, read_contents
 from alula.stack.listing import WheelFile
 from alula.stack.picture import Chosen
 from alula.stack.progress import Progress, silent
 from alula.stack.rules import rules
+from alula.stack.wheel_facts import Contents, FactStore, bytes_to_read, read_contents
 
 ASK_ABOVE = 10**9
 _SIDE_BY_SIDE = 16
+_PARTIAL = ".partial"
 
 
 @dataclass
@@ -36,6 +38,8 @@ class Wheels:
     catalog: Catalog
     facts: FactStore
     cache: Path | None = None
+    kept: Path | None = None
+    """Where whole wheels are kept, by their sha256."""
     may_read: Callable[[int], bool] = lambda _: False
     """Asked with the bytes that would be fetched, above `ASK_ABOVE`."""
     progress: Progress = silent
@@ -101,13 +105,17 @@ class Wheels:
     def _read_facts(self, chosen: Iterable[Chosen]) -> None:
         """Look into those that matter and were not looked into, and settle their hashes."""
         wanted = [
-            each for each in chosen if each.contents is None and _matters(each) and each.paths is not None
+            each
+            for each in chosen
+            if each.contents is None and _matters(each) and each.paths is not None
         ]
         sizes = {each.file.url: self._bytes(each) for each in wanted}
         total = sum(sizes.values())
-        if total > ASK_ABOVE and not self.may_read(total):
+        if total > ASK_ABOVE and not (self.refused or self.may_read(total)):
             self.refused = total
-            return
+        if self.refused:
+            wanted = _cheapest(wanted, sizes)
+            total = sum(sizes[each.file.url] for each in wanted)
         with self.progress("reading wheels", total) as task:
             for each in wanted:
                 self._known[each.file.url] = self._looked_into(each, task.advance)
@@ -145,7 +153,7 @@ class Wheels:
             with zipfile.ZipFile(path) as archive:
                 contents = read_contents(each.name, each.file.filename, archive)
         finally:
-            self._keep_wheel(path, digest)
+            self._put_away(path, digest, each.file)
         self.facts.keep(digest, contents)
         return replace(each, file=replace(each.file, sha256=digest), contents=contents)
 
@@ -153,20 +161,36 @@ class Wheels:
         own = self.catalog.in_wheelhouse(file)
         if own is not None:
             return own, digest_of(own)
-        folder = self.cache or Path(".")
+        folder = self.kept or Path(tempfile.gettempdir())
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f".{file.filename}.{threading.get_native_id()}.partial"
+        path = folder / f".{file.filename}.{threading.get_native_id()}{_PARTIAL}"
         return path, self.catalog.reader.download(file.url, path, advance)
 
-    def _keep_wheel(self, path: Path, digest: str) -> None:
-        if not path.name.endswith(".partial"):
+    def _put_away(self, path: Path, digest: str, file: WheelFile) -> None:
+        """What was fetched whole, to where building an environment looks for it."""
+        if not path.name.endswith(_PARTIAL):
             return
+        with suppress(OSError):
+            if self.kept is not None and (not file.rivals or digest in file.rivals):
+                folder = self.kept / digest
+                folder.mkdir(parents=True, exist_ok=True)
+                path.replace(folder / file.filename)
         path.unlink(missing_ok=True)
 
     def contents_of(self, file: WheelFile) -> Contents | None:
         """The facts of a wheel that is not in the set, as far as they cost nothing."""
         known = self._known.get(file.url)
         return known.contents if known else self.facts.find(file.sha256)
+
+
+def _cheapest(wanted: Sequence[Chosen], sizes: Mapping[str, int]) -> list[Chosen]:
+    """As many as need nobody's yes."""
+    found, total = [], 0
+    for each in sorted(wanted, key=lambda each: sizes[each.file.url]):
+        total += sizes[each.file.url]
+        if total <= ASK_ABOVE:
+            found.append(each)
+    return found
 
 
 def _matters(each: Chosen) -> bool:
