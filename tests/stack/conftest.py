@@ -53,9 +53,7 @@ def february(tmp_path_factory: pytest.TempPathFactory) -> Iterator[February]:
 
 
 @pytest.fixture
-def ask(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Ask:
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
     """Run `alula stack plan` for the machine of the case, with a home of its own."""
     monkeypatch.setenv("ALULA_HOME", str(tmp_path / "home"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
@@ -78,6 +79,8 @@ class Site:
     without_ranges: tuple[str, ...] = ()
     """Beginnings of paths of which no pieces are given."""
     url: str = ""
+    credentials: set[str] = field(default_factory=set)
+    """Those that it was given."""
 
     def put(self, path: str, body: bytes, kind: str = "application/octet-stream") -> None:
         self.answers[path] = (kind, body)
@@ -148,6 +151,9 @@ def serving_site() -> Iterator[Site]:
         def do_GET(self) -> None:
             path = unquote(self.path)
             site.asked.append(path)
+            _, _, secret = self.headers.get("Authorization", "").partition(" ")
+            if secret:
+                site.credentials.add(base64.b64decode(secret).decode())
             if path not in site.answers:
                 self._send(404, "text/plain", b"none")
                 return

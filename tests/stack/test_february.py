@@ -134,8 +134,7 @@ def test_the_plan_made_by_hand(february: February, ask: Ask) -> None:
     told = ask(*february.options, "--check", february.hand_made, "--json")
     assert told.code == 3
     found = {
-        (tuple(each["decisions"]), each["words"])
-        for each in told.json["by_hand"]["contradictions"]
+        (tuple(each["decisions"]), each["words"]) for each in told.json["by_hand"]["contradictions"]
     }
 
     def said(numbers: tuple[int, ...], *parts: str) -> bool:

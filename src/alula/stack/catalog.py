@@ -145,7 +145,7 @@ class Catalog:
             rank = self.target.rank(file)
             if rank is None:
                 continue
-            order = (file.yanked, tuple(-n for n in file.build[:1]), rank)
+            order = (file.yanked, -file.build[0] if file.build else 0, rank)
             if file.version not in chosen or order < chosen[file.version][0]:
                 chosen[file.version] = (order, file)
         return (file for _, file in chosen.values())

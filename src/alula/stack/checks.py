@@ -23,7 +23,7 @@ from alula.machine.gate import Gate, Layer
 from alula.machine.software import Software
 from alula.stack.catalog import Target
 from alula.stack.picture import Chosen, Picture
-from alula.stack.rules import Spared, StartUp, rules
+from alula.stack.rules import LeftOver, Spared, StartUp, rules
 
 _TRIO = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
 
@@ -93,7 +93,7 @@ def risks(scene: Scene) -> Iterator[str]:
         if (spared := _spared(gate)) and gate.layer in (Layer.DEVICE_CODE, Layer.DRIVER):
             yield f"{gate.component} {gate.feature} has nothing to load here: {spared.without}"
     for path, names in scene.picture.owned_twice().items():
-        if rule := next((each for each in rules().left_over if each.file == path), None):
+        if rule := _left_over(path):
             yield f"{' and '.join(names)} both bring {path}, which nothing loads ({rule.source})"
     for soname, names in scene.picture.of_the_system().items():
         yield f"{', '.join(names)} asks the system for {soname}"
@@ -249,16 +249,19 @@ def _owned_twice(scene: Scene, _: Iterable[Gate]) -> Iterator[Finding]:
     finding = partial(Finding, "no file owned twice")
     pairs: dict[tuple[str, ...], list[str]] = {}
     for path, names in scene.picture.owned_twice().items():
-        pairs.setdefault(names, []).append(path)
+        if _left_over(path) is None:
+            pairs.setdefault(names, []).append(path)
     for names, paths in pairs.items():
-        words = f"{' and '.join(names)} both bring {paths[0]}"
         rest = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        unloaded = {rule.file for rule in rules().left_over}
-        harmless = all(path in unloaded or path.endswith("/__init__.py") for path in paths)
-        if not harmless:
-            yield finding(Verdict.FAILED, words + rest, names, paths[0])
+        words = f"{' and '.join(names)} both bring {paths[-1]}{rest}"
+        yield finding(Verdict.FAILED, words, names, paths[-1])
     if unread := [each.name for each in scene.picture.chosen.values() if each.paths is None]:
         yield finding(Verdict.NOT_CHECKED, f"the files of {_some(unread)} were not listed")
+
+
+def _left_over(path: str) -> LeftOver | None:
+    """The rule by which nothing loads a file."""
+    return next((rule for rule in rules().left_over if rule.covers(path)), None)
 
 
 def _trio(scene: Scene, _: Iterable[Gate]) -> Iterator[Finding]:

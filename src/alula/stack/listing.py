@@ -108,7 +108,7 @@ def _packages(page: Page, project: str) -> Iterable[DistributionPackage]:
 
 
 def _add(found: _Found, index: Index, project: str, package: DistributionPackage) -> None:
-    if package.package_type != "wheel":
+    if not package.filename.endswith(".whl"):
         found.sources += package.package_type == "sdist"
         return
     try:

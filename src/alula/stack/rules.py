@@ -49,7 +49,12 @@ class LeftOver(_Rule):
     """A file that several wheels bring and nothing loads."""
 
     file: str
+    """A path, or a folder with a slash behind it."""
     source: str
+
+    def covers(self, path: str) -> bool:
+        """Whether a file is one of these."""
+        return path == self.file or (self.file.endswith("/") and path.startswith(self.file))
 
 
 class StartUp(_Rule):
