@@ -70,7 +70,7 @@ def test_a_driver_before_580_gets_the_set_for_cuda_12(february: February, ask: A
     assert packages(told.json)["torch"] == "2.9.1+cu128"
     cuda = told.json["decisions"][0]
     assert cuda["choice"] == "cu128"
-    assert "CUDA 13 needs driver 580.65.6" in cuda["rejected"][0]["reason"]
+    assert "CUDA 13 needs driver 580.65.06" in cuda["rejected"][0]["reason"]
 
 
 def test_the_model_needs_another_cudnn_and_says_so(february: February, ask: Ask) -> None:

@@ -13,11 +13,13 @@ from alula.machine.facts import Machine
 from alula.machine.toolkits import Toolkit
 from alula.machine.whatif import WhatIf, resolve
 from alula.stack.catalog import Metadata, Target
-from alula.stack.checks import Finding, Scene, Verdict, risks, run_checks
+from alula.stack.checks import run_checks
+from alula.stack.findings import Finding, Scene, Verdict
 from alula.stack.indexes import Index
 from alula.stack.listing import read_listing
 from alula.stack.picture import Chosen, Picture
 from alula.stack.reading import Page
+from alula.stack.risks import risks
 from alula.stack.wheel_facts import Contents, read_contents
 from elf_files import write_container, write_image, write_library
 from loopback_index import make_wheel

@@ -11,8 +11,9 @@ from rich.text import Text
 
 from alula.stack.ask import Answer
 from alula.stack.by_hand import Judged
-from alula.stack.checks import Verdict
-from alula.stack.plan import Decision, Plan
+from alula.stack.decisions import Decision
+from alula.stack.findings import Verdict
+from alula.stack.plan import Plan
 
 _SHOWN = 5
 _MARKS = {Verdict.PASSED: "✓", Verdict.FAILED: "✗", Verdict.NOT_CHECKED: "?"}

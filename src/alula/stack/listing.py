@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from urllib.parse import urldefrag
+from urllib.parse import urldefrag, urlsplit, urlunsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag
 from packaging.utils import BuildTag, InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
-from pypi_simple import DistributionPackage, ProjectPage
+from pypi_simple import DistributionPackage, ProjectPage, UnsupportedRepoVersionError
 
 from alula.stack.indexes import Index
 from alula.stack.reading import Page
@@ -89,8 +89,11 @@ class _Found:
 def read_listing(index: Index, project: str, page: Page) -> Listing:
     """The wheels on a page; what no tool could install is left out and told."""
     found = _Found()
-    for package in _packages(page, project):
-        _add(found, index, project, package)
+    try:
+        for package in _packages(page, project):
+            _add(found, index, project, package)
+    except (ValueError, KeyError, TypeError, AttributeError, UnsupportedRepoVersionError) as error:
+        found = _Found(odd=[f"the page of {project} cannot be read: {type(error).__name__}"])
     odd = [*found.odd, *_relisted(found.files.values())]
     files = tuple(found.files.values())
     dated = all(file.uploaded for file in files)
@@ -127,7 +130,7 @@ def _add(found: _Found, index: Index, project: str, package: DistributionPackage
         build,
         tags,
         package.filename,
-        urldefrag(package.url).url,
+        _without_credentials(urldefrag(package.url).url),
         sha256,
         package.size,
         package.upload_time,
@@ -142,6 +145,12 @@ def _add(found: _Found, index: Index, project: str, package: DistributionPackage
         rivals = dict.fromkeys((*before.rivals, *file.rivals))
         file = replace(file, rivals=tuple(rivals))
     found.files[file.filename] = file
+
+
+def _without_credentials(url: str) -> str:
+    """An address as it may be shown; those of its index go with every question to its host."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _relisted(files: Iterable[WheelFile]) -> Iterable[str]:

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from alula.machine.components import Component
 from alula.machine.library import Library
@@ -63,6 +64,14 @@ class Chosen:
     def shown(self) -> str:
         """Name and version."""
         return f"{self.file.name} {self.file.version}"
+
+    @property
+    def inner_version(self) -> str:
+        """The version that it states within, where that is another than its name says."""
+        with suppress(InvalidVersion):
+            if Version(self.metadata.version) == self.file.version:
+                return ""
+        return self.metadata.version
 
     @property
     def is_binary(self) -> bool:

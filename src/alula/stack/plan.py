@@ -7,40 +7,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from alula.errors import UsageError
 from alula.stack.catalog import Catalog
-from alula.stack.checks import Finding, Scene, Verdict, risks, unpacked_bytes
 from alula.stack.conflict import Chain
-from alula.stack.features import Feature, features_of, opened, still_closed
-from alula.stack.listing import WheelFile
-from alula.stack.lock import Lock, Toolkit, Wheel
-from alula.stack.picture import Chosen, Picture
+from alula.stack.decisions import Decision, decisions_of
+from alula.stack.features import Feature, features_of
+from alula.stack.findings import Finding, Scene, Verdict
+from alula.stack.lock import Lock
+from alula.stack.locking import lock_of
+from alula.stack.picture import Picture
+from alula.stack.request import Attempt, Request
+from alula.stack.risks import risks
 from alula.stack.rules import rules
-from alula.stack.solve import Attempt, Request, Solver
-from alula.stack.toolkit import runtime_release
-from alula.stack.wheels import Wheels
-
-_SHOWN_ALTERNATIVES = 3
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """What was not taken, and why."""
-
-    choice: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Decision:
-    """One thing that had to be decided."""
-
-    what: str
-    choice: str
-    reason: str
-    rejected: tuple[Rejected, ...] = ()
+from alula.stack.set_checks import unpacked_bytes
+from alula.stack.solve import Solver
 
 
 @dataclass(frozen=True)
@@ -88,7 +69,8 @@ class Plan:
             return f"no set satisfies what is wanted: {self._why()}"
         counts = [each.verdict for each in self.findings]
         unchecked = counts.count(Verdict.NOT_CHECKED)
-        tail = f", {unchecked} things not checked" if unchecked else ""
+        things = "thing" if unchecked == 1 else "things"
+        tail = f", {unchecked} {things} not checked" if unchecked else ""
         packages = len(self.attempt.picture.chosen) if self.attempt.picture else 0
         what = self._headline()
         if self.unmet:
@@ -120,14 +102,14 @@ def make_plan(
     features = features_of(request.machine, picture, request.baseline, goals) if picture else ()
     named = tuple(_risks(scene, judged, solver)) if scene and judged else ()
     lock = (
-        _lock(attempt, picture, solver, features, named, created or datetime.now(UTC))
+        lock_of(attempt, picture, solver, features, named, created or datetime.now(UTC))
         if attempt and picture
         else None
     )
     return Plan(
         attempt=attempt,
         closest=closest,
-        decisions=tuple(_decisions(judged, others, solver)) if judged else (),
+        decisions=tuple(decisions_of(judged, others, solver)) if judged else (),
         conflicts=_conflicts(attempt, tried),
         features=features,
         risks=named,
@@ -186,202 +168,6 @@ def _replaced(name: str, picture: Picture) -> bool:
     """Whether the same library comes under another name, as nvidia-nccl-cu12 in -cu13."""
     stem = name.removesuffix("-cu12").removesuffix("-cu13")
     return any(f"{stem}{suffix}" in picture.chosen for suffix in ("", "-cu12", "-cu13"))
-
-
-def _decisions(attempt: Attempt, others: Sequence[Attempt], solver: Solver) -> Iterator[Decision]:
-    picture, choice = attempt.picture, attempt.choice
-    if picture is None or choice is None:
-        return
-    yield Decision(
-        "CUDA",
-        attempt.cuda or _release(picture) or "none",
-        _why_cuda(attempt, solver),
-        tuple(
-            Rejected(each.cuda or "general indexes alone", each.reason())
-            for each in others
-            if each.reason()
-        ),
-    )
-    toolkit = choice.toolkit
-    yield Decision(
-        "toolkit",
-        f"{toolkit.version or 'none'}{_where(toolkit)}",
-        toolkit.reason,
-        tuple(Rejected(*pair) for pair in choice.rejected),
-    )
-    wanted = {canonicalize_name(Requirement(text).name) for text in solver.request.wanted}
-    for name, each in picture.chosen.items():
-        if name in wanted or (name in rules().needed and not name.startswith("nvidia-")):
-            yield _package(each, picture, attempt, solver)
-    for override in attempt.overrides:
-        taken = picture.of(override.package)
-        yield Decision(
-            override.package,
-            str(taken.file.version) if taken else override.requirement,
-            f"override of what {override.pinned_by}: {override.reason}",
-        )
-    yield from _images(picture, attempt)
-
-
-def _release(picture: Picture) -> str:
-    """The CUDA of a set from general indexes: that of its runtime, else what its torch says."""
-    release = runtime_release(picture)
-    torch = picture.of("torch")
-    return "{}.{}".format(*release) if release else torch.variant()[0] if torch else ""
-
-
-def _why_cuda(attempt: Attempt, solver: Solver) -> str:
-    if solver.request.cuda:
-        return "CUDA {}.{} was asked for".format(*solver.request.cuda)
-    if not attempt.cuda:
-        return "the general indexes have it, and none of a CUDA of its own is better"
-    baseline = solver.request.baseline.component("torch") if solver.request.baseline else None
-    if baseline and baseline.variant == attempt.cuda:
-        return "it is that of the baseline"
-    return "the newest of which every check passes"
-
-
-def _where(toolkit: Toolkit) -> str:
-    ways = {"folder": " from a folder", "wheels": " from wheels", "owner": ", by the owner"}
-    return ways.get(toolkit.kind, "")
-
-
-def _package(each: Chosen, picture: Picture, attempt: Attempt, solver: Solver) -> Decision:
-    pins = _pins(each.name, picture)
-    asked = [text for text in solver.request.wanted if Requirement(text).name == each.name]
-    companion = [rule.reason for rule in rules().companion if rule.package == each.name]
-    reasons = [*(f"{text} is wanted" for text in asked), *pins[:2]] or companion
-    return Decision(
-        each.name,
-        f"{each.file.version} of {each.file.index}",
-        "; ".join(reasons) or "the newest that fits",
-        tuple(_alternatives(each, picture, attempt, solver)),
-    )
-
-
-def _pins(name: str, picture: Picture) -> list[str]:
-    """Who in the set requires what of a package, the exact pins first."""
-    found = [
-        f"{owner.shown} requires {name}{requirement.specifier}"
-        for owner in picture.chosen.values()
-        for requirement in owner.requirements
-        if canonicalize_name(requirement.name) == name and requirement.specifier
-    ]
-    return sorted(found, key=lambda text: "==" not in text)
-
-
-def _alternatives(
-    each: Chosen, picture: Picture, attempt: Attempt, solver: Solver
-) -> Iterator[Rejected]:
-    """Newer versions of the same index, and the same version of other ones."""
-    catalog = solver.catalog
-    for index, name in catalog.read():
-        if name != each.name:
-            continue
-        listing = catalog.listing(next(i for i in catalog.indexes if i.name == index), name)
-        files = sorted(catalog.offered(listing).values(), key=lambda f: f.version, reverse=True)
-        own = index == each.file.index
-        newer = [f for f in files if f.version > each.file.version or not own]
-        shown = [f for f in newer if own or f.version.public == each.file.version.public]
-        for file in shown[:_SHOWN_ALTERNATIVES]:
-            if why := _why_not(file, each, picture, attempt, solver.wheels):
-                yield Rejected(f"{file.version} of {index}", why)
-
-
-def _why_not(
-    file: WheelFile, each: Chosen, picture: Picture, attempt: Attempt, wheels: Wheels
-) -> str:
-    reasons = [
-        f"{owner.shown} requires {file.name}{requirement.specifier}"
-        for owner in picture.chosen.values()
-        for requirement in owner.requirements
-        if canonicalize_name(requirement.name) == file.name
-        and not requirement.specifier.contains(file.version, prereleases=True)
-    ]
-    reasons += [
-        words
-        for name, version, words in attempt.ruled_out
-        if (name, version) == (file.name, str(file.version))
-    ]
-    contents = wheels.contents_of(file)
-    other = Chosen(file, each.metadata, contents)
-    label, source = other.variant() if contents else ("", "")
-    if label and other.major() != each.major():
-        reasons.append(f"it is for {label}, by {source}")
-    if file.version.is_prerelease and not reasons:
-        reasons.append("a pre-release")
-    if file.index != each.file.index and not reasons:
-        reasons.append(f"{file.name} is taken from {each.file.index}")
-    return "; ".join(dict.fromkeys(reasons))
-
-
-def _images(picture: Picture, attempt: Attempt) -> Iterator[Decision]:
-    """A container image of the engine, which is always the other way."""
-    for rule in rules().image:
-        engine = picture.of(rule.engine)
-        if engine is None:
-            continue
-        cuda = attempt.cuda.removeprefix("cu")
-        name = rule.name.format(version=engine.file.version.public, cuda=cuda or "…")
-        yield Decision(
-            "container image",
-            "none",
-            "an environment beside the old one keeps local changes and can be switched back",
-            (
-                Rejected(
-                    name,
-                    "what is inside cannot be read or hashed here before it is pulled whole, and "
-                    "local changes do not come along; with it, none of the wheels is needed",
-                ),
-            ),
-        )
-
-
-def _lock(
-    attempt: Attempt,
-    picture: Picture,
-    solver: Solver,
-    features: Sequence[Feature],
-    named: Sequence[str],
-    created: datetime,
-) -> Lock | None:
-    """The lock of a set; None where a wheel has no hash, since nothing unhashed is installed."""
-    if any(each.file.sha256 is None for each in picture.chosen.values()):
-        return None
-    assert attempt.choice is not None
-    return Lock(
-        created=created.replace(microsecond=0),
-        python=solver.catalog.target.python,
-        tags=solver.catalog.target.platform,
-        cuda=attempt.cuda or None,
-        toolkit=attempt.choice.toolkit,
-        indexes=solver.catalog.pages(),
-        packages=tuple(_wheel(each, picture, solver) for _, each in sorted(picture.chosen.items())),
-        overrides=attempt.overrides,
-        opens=tuple(opened(features)),
-        stays_closed=tuple(still_closed(features)),
-        risks=tuple(named),
-    )
-
-
-def _wheel(each: Chosen, picture: Picture, solver: Solver) -> Wheel:
-    owners = _pins(each.name, picture) or [
-        f"{owner.shown} requires it"
-        for owner in picture.chosen.values()
-        if any(canonicalize_name(found.name) == each.name for found in owner.requirements)
-    ]
-    asked = [f"{t} is wanted" for t in solver.request.wanted if Requirement(t).name == each.name]
-    return Wheel(
-        name=each.name,
-        version=str(each.file.version),
-        filename=each.file.filename,
-        url=each.file.url,
-        sha256=each.file.sha256 or "",
-        size=each.file.size,
-        index=each.file.index,
-        reason="; ".join([*asked, *owners[:2]]) or "it goes with the rest",
-        architectures=each.contents.architectures() if each.contents else None,
-    )
 
 
 def check_wanted(texts: Sequence[str]) -> tuple[str, ...]:

@@ -14,7 +14,10 @@ class Task(Protocol):
 
 
 class Progress(Protocol):
-    """Announces work of `total` units and returns what to report its advance to."""
+    """Announces work of `total` units, 0 where that is not known beforehand.
+
+    What it returns is told of the advance.
+    """
 
     def __call__(self, description: str, total: int, /) -> AbstractContextManager[Task]:
         """Start showing one piece of work; leaving the context ends it."""

@@ -14,82 +14,26 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from alula.diagnosis.driver_gates import dotted
 from alula.machine.driver_versions import MINIMUM_DRIVER, parse_driver
-from alula.machine.facts import Machine
-from alula.machine.software import Software
 from alula.machine.toolkits import Toolkit as Found
 from alula.stack.catalog import Catalog
-from alula.stack.checks import (
-    Finding,
-    Scene,
-    Verdict,
-    run_checks,
-    set_major,
-    start_up_refusals,
-)
+from alula.stack.checks import run_checks
 from alula.stack.conflict import Chain, find_chains
+from alula.stack.findings import Finding, Scene, Verdict, set_major
 from alula.stack.listing import WheelFile
 from alula.stack.lock import Override
 from alula.stack.offer import Offer, required_name
 from alula.stack.picture import Picture
+from alula.stack.request import Attempt, Request
 from alula.stack.resolver import Asked, Resolution, Resolver
 from alula.stack.rules import rules
-from alula.stack.toolkit import Choice, Release, choose_toolkit, release_of
+from alula.stack.set_checks import start_up_refusals
+from alula.stack.toolkit import Choice, choose_toolkit, release_of
 from alula.stack.wheels import Wheels
 
 _MOST_TRIES = 12
 _MOST_ADDITIONS = 6
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is wanted, and where it is to run."""
-
-    wanted: tuple[str, ...]
-    machine: Machine
-    architecture: str = ""
-    """Of the model, "" for none."""
-    cuda: Release | None = None
-    """The CUDA that is asked for; None leaves the choice."""
-    baseline: Software | None = None
-    folders: tuple[Found, ...] = ()
-    """Toolkits of this machine."""
-    free_bytes: int | None = None
-    sonames: frozenset[str] = frozenset()
-    """Libraries of this machine's own."""
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """What came of one CUDA."""
-
-    cuda: str
-    """The label of its indexes; "" for the general ones alone."""
-    picture: Picture | None = None
-    choice: Choice | None = None
-    findings: tuple[Finding, ...] = ()
-    overrides: tuple[Override, ...] = ()
-    chains: tuple[Chain, ...] = ()
-    notes: tuple[str, ...] = ()
-    skipped: str = ""
-    """Why it was not tried."""
-    ruled_out: tuple[tuple[str, str, str], ...] = ()
-    """Package, version, and what a check found of it."""
-
-    @property
-    def holds(self) -> bool:
-        """Whether it is a set of which no check failed."""
-        failed = any(finding.verdict is Verdict.FAILED for finding in self.findings)
-        return self.picture is not None and not failed
-
-    def reason(self) -> str:
-        """Why it is not the plan, in words."""
-        if self.skipped:
-            return self.skipped
-        if self.chains:
-            return "; ".join(self.chains[0].words)
-        failed = [each.words for each in self.findings if each.verdict is Verdict.FAILED]
-        return "; ".join(failed[:3])
 
 
 @dataclass
@@ -163,7 +107,7 @@ class Solver:
         have = parse_driver(driver)
         if have >= floor[: len(have)]:
             return ""
-        return f"CUDA {major} needs driver {'.'.join(map(str, floor))}, and it is {driver}"
+        return f"CUDA {major} needs driver {dotted(floor)}, and it is {driver}"
 
     def _attempt(self, cuda: str) -> Attempt:
         """Rule out one version at a time, the fewest first, until every check passes."""
@@ -209,10 +153,10 @@ class Solver:
         asked = Asked(self.request.wanted, (), self._preferred())
         overrides: tuple[Override, ...] = ()
         notes: tuple[str, ...] = ()
-        resolution = self.resolver.resolve(offer, asked)
+        with self.wheels.progress("reading indexes", 0):
+            resolution = self.resolver.resolve(offer, asked)
         if not resolution:
-            chains = find_chains(self.resolver, offer, asked) if not banned else ()
-            return Attempt(cuda, chains=chains)
+            return Attempt(cuda, chains=self._chains(offer, asked) if not banned else ())
         refused = ""
         for _ in range(_MOST_ADDITIONS):
             picture = self._picture(offer, resolution.versions)
@@ -232,6 +176,11 @@ class Solver:
                 break
             asked, resolution, overrides = bigger, found, (*overrides, *declared)
         return self._judged(cuda, picture, choice, overrides, notes)
+
+    def _chains(self, offer: Offer, asked: Asked) -> tuple[Chain, ...]:
+        self.telling("there is none; looking for the fewest requirements that cannot be together")
+        with self.wheels.progress("leaving out requirements", 0):
+            return find_chains(self.resolver, offer, asked)
 
     def _judged(
         self,
