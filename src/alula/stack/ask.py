@@ -14,13 +14,13 @@ from alula.machine.environment import environment_at
 from alula.machine.facts import Machine
 from alula.machine.software import Software, read_software
 from alula.machine.toolkits import Toolkit, find_toolkits
+from alula.models.progress import Progress
 from alula.stack.by_hand import Judged, read_hand_made
 from alula.stack.catalog import Catalog, Target
 from alula.stack.indexes import Index
 from alula.stack.judging import judge
 from alula.stack.offer import serving
 from alula.stack.plan import Plan, check_wanted, make_plan
-from alula.stack.progress import Progress
 from alula.stack.reading import Reader
 from alula.stack.request import Request
 from alula.stack.resolver import Resolver

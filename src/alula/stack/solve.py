@@ -197,7 +197,10 @@ class Solver:
                 f"CUDA {self.request.cuda[0]} was asked for, and the set is for {major or 'none'}"
             )
             findings = (Finding("one CUDA", Verdict.FAILED, words), *findings)
-        return Attempt(cuda, picture, choice, findings, overrides, notes=notes)
+        # A set that takes nothing from the indexes of a CUDA is of the general ones.
+        used = any(each.cuda_index for each in picture.chosen.values())
+        label = cuda if used else ""
+        return Attempt(label, picture, choice, findings, overrides, notes=notes)
 
     def scene(self, picture: Picture, overrides: Sequence[Override] = ()) -> Scene:
         """What the checks look at."""

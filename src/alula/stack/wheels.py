@@ -18,11 +18,11 @@ from pathlib import Path
 
 from alula.errors import AlulaError, MachineError
 from alula.machine.software import SCANNED
+from alula.models.progress import Progress, silent
 from alula.stack.archive import open_wheel, wheel_size
 from alula.stack.catalog import Catalog, digest_of
 from alula.stack.listing import WheelFile
 from alula.stack.picture import Chosen
-from alula.stack.progress import Progress, silent
 from alula.stack.rules import rules
 from alula.stack.wheel_facts import Contents, FactStore, bytes_to_read, read_contents
 
