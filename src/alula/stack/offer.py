@@ -157,6 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
         self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")  # no other offer has this address
         self.end_headers()
         with suppress(ConnectionError):  # uv is done as soon as it knows enough
             self.wfile.write(body)
