@@ -10,7 +10,7 @@ from pathlib import Path
 
 from alula.diagnosis.features import check_feature
 from alula.errors import UsageError
-from alula.machine.environment import environment_at
+from alula.machine.environment import environment_at, own_environment
 from alula.machine.facts import Machine
 from alula.machine.software import Software, read_software
 from alula.machine.toolkits import Toolkit, find_toolkits
@@ -141,8 +141,8 @@ def _baseline(question: Question) -> Software | None:
 
 
 def _folders(question: Question) -> tuple[Toolkit, ...]:
-    from alula.machine.environment import own_environment
-
+    """Toolkits that are not part of an environment, which may be gone tomorrow."""
     prefix = question.baseline
     environment = environment_at(prefix) if prefix else own_environment()
-    return find_toolkits(environment, question.environ)
+    found = find_toolkits(environment, question.environ)
+    return tuple(each for each in found if environment.prefix not in Path(each.path).parents)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
 
@@ -134,8 +134,6 @@ class Picture:
     toolkit: Toolkit | None = None
     toolkit_because: str = ""
     environment: str = "the plan"
-    extra_sonames: frozenset[str] = field(default_factory=frozenset)
-    """What this machine's own folders bring."""
 
     def of(self, name: str) -> Chosen | None:
         """One of its packages."""
@@ -144,7 +142,7 @@ class Picture:
     @cached_property
     def offered(self) -> frozenset[str]:
         """The names of all libraries that it brings."""
-        names = set(self.extra_sonames)
+        names: set[str] = set()
         for each in self.chosen.values():
             names.update(
                 PurePosixPath(path).name for path in each.paths or () if SHARED_LIBRARY.search(path)

@@ -28,8 +28,6 @@ class Request:
     folders: tuple[Found, ...] = ()
     """Toolkits of this machine."""
     free_bytes: int | None = None
-    sonames: frozenset[str] = frozenset()
-    """Libraries of this machine's own."""
 
 
 @dataclass(frozen=True)
