@@ -17,7 +17,7 @@ from alula.stack.set_checks import disk, hashes, owned_twice, platform, requirem
 
 def run_checks(scene: Scene) -> tuple[Finding, ...]:
     """Every check; each has at least one finding."""
-    gates = component_gates(scene.machine, scene.software())
+    gates = component_gates(scene.machine, scene.picture.software)
     found: list[Finding] = []
     for check, run in _CHECKS.items():
         of_it = list(run(scene, gates))

@@ -45,7 +45,7 @@ def features_of(
     machine: Machine, picture: Picture, baseline: Software | None, goals: Sequence[str]
 ) -> tuple[Feature, ...]:
     """Every feature whose package is in the set, and those that are asked for."""
-    software = picture.software()
+    software = picture.software
     unread = {name for name, each in picture.chosen.items() if each.contents is None}
     found = (
         Feature(

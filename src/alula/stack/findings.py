@@ -10,7 +10,6 @@ from packaging.utils import canonicalize_name
 
 from alula.machine.facts import Machine
 from alula.machine.gate import Gate
-from alula.machine.software import Software
 from alula.stack.catalog import Target
 from alula.stack.picture import Chosen, Picture
 from alula.stack.rules import LeftOver, Spared, rules
@@ -55,10 +54,6 @@ class Scene:
         for each in self.picture.chosen.values():
             if each.name in rules().needed:
                 yield each
-
-    def software(self) -> Software:
-        """The set as the doctor sees it."""
-        return self.picture.software()
 
 
 def set_major(picture: Picture) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,6 +17,9 @@ from pypi_simple import DistributionPackage, ProjectPage, UnsupportedRepoVersion
 
 from alula.stack.indexes import Index
 from alula.stack.reading import Page
+
+_FOREIGN = re.compile(r"(?:win32|win_|macosx_|musllinux_|android_|ios_|pyodide_)[^-]*\.whl$")
+"""Wheels of systems that alula never installs on: most of a page, and not worth parsing."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +109,9 @@ def _packages(page: Page, project: str) -> Iterable[DistributionPackage]:
     if not page.body:
         return ()
     if "json" in page.content_type:
-        import json
-
-        return ProjectPage.from_json_data(json.loads(page.body), page.url).packages
+        said = json.loads(page.body)
+        said["files"] = [each for each in said["files"] if not _FOREIGN.search(each["filename"])]
+        return ProjectPage.from_json_data(said, page.url).packages
     return ProjectPage.from_html(project, page.body, page.url).packages
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
@@ -163,8 +164,18 @@ class Picture:
 
     def missing(self, each: Chosen) -> tuple[Missing, ...]:
         """What the libraries of one package do not find in the set."""
-        libraries = each.contents.libraries if each.contents else ()
-        return tuple(filter(None, (self._missing(each, library) for library in libraries)))
+        return self._all_missing[each.name]
+
+    @cached_property
+    def _all_missing(self) -> Mapping[str, tuple[Missing, ...]]:
+        return {
+            name: tuple(
+                filter(None, (self._missing(each, library) for library in each.contents.libraries))
+            )
+            if each.contents
+            else ()
+            for name, each in self.chosen.items()
+        }
 
     def _missing(self, each: Chosen, library: Library) -> Missing:
         name = PurePosixPath(library.path).name
@@ -179,10 +190,8 @@ class Picture:
                 and not is_of_the_system(soname)
                 and soname not in self.offered
             ),
-            ()
-            if each.name == "torch"
-            else _unmet(library.torch_symbols, own, self._contents("torch")),
-            _unmet(library.nccl_symbols, own, self._nccl()),
+            () if each.name == "torch" else _unmet(library.torch_symbols, own, self._torch),
+            _unmet(library.nccl_symbols, own, self._nccl),
             plugin,
         )
 
@@ -205,9 +214,16 @@ class Picture:
         each = self.of(name)
         return each.contents if each else None
 
-    def _nccl(self) -> Contents | None:
-        return self._contents("nvidia-nccl-cu13") or self._contents("nvidia-nccl-cu12")
+    @cached_property
+    def _torch(self) -> Owner | None:
+        return _owner(self._contents("torch"))
 
+    @cached_property
+    def _nccl(self) -> Owner | None:
+        found = self._contents("nvidia-nccl-cu13") or self._contents("nvidia-nccl-cu12")
+        return _owner(found)
+
+    @cached_property
     def software(self) -> Software:
         """The same as the doctor's picture of an environment."""
         components = tuple(
@@ -226,7 +242,7 @@ class Picture:
             jits=tuple(self._jits()),
             allow_lists=tuple(each for found in contents for each in found.allow_lists),
             texts=tuple(each for found in contents for each in found.texts),
-            owned_twice=self.owned_twice(),
+            owned_twice=self.owned_twice,
         )
 
     def _component(self, each: Chosen) -> Component:
@@ -253,6 +269,7 @@ class Picture:
             scope = "Triton from 10.0 on" if path.endswith("-blackwell") else "Triton"
             yield Jit(scope, found, "Triton brings it")
 
+    @cached_property
     def owned_twice(self) -> dict[str, tuple[str, ...]]:
         """Files that two wheels bring with unlike content."""
         owners: dict[str, list[tuple[str, int]]] = {}
@@ -266,11 +283,27 @@ class Picture:
         }
 
 
-def _unmet(asked: Iterable[str], own: Iterable[str], owner: Contents | None) -> tuple[str, ...]:
+class Owner(NamedTuple):
+    """The symbols of a library that others ask for."""
+
+    offers: frozenset[str]
+    lacks: frozenset[str]
+    whole: bool
+
+
+def _owner(contents: Contents | None) -> Owner | None:
+    if contents is None:
+        return None
+    return Owner(frozenset(contents.offers), frozenset(contents.lacks), contents.whole)
+
+
+def _unmet(asked: Iterable[str], own: Iterable[str], owner: Owner | None) -> tuple[str, ...]:
     """Symbols that their owner is known not to define; none where that is not known."""
     if owner is None:
         return ()
-    if not owner.whole:
-        known = frozenset(owner.lacks) - frozenset(own)
-        return tuple(symbol for symbol in asked if symbol in known)
-    return missing_symbols(asked, frozenset(owner.offers) | frozenset(own))
+    missing = (
+        missing_symbols(asked, owner.offers)
+        if owner.whole
+        else tuple(symbol for symbol in asked if symbol in owner.lacks)
+    )
+    return missing_symbols(missing, frozenset(own)) if missing else ()

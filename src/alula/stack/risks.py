@@ -13,10 +13,10 @@ from alula.stack.rules import rules
 def risks(scene: Scene) -> Iterator[str]:
     """What the set goes without, in words: nothing that stands in the way of what is wanted."""
     yield from _other_cuda(scene)
-    for gate in component_gates(scene.machine, scene.software()):
+    for gate in component_gates(scene.machine, scene.picture.software):
         if (rule := spared(gate)) and gate.layer in (Layer.DEVICE_CODE, Layer.DRIVER):
             yield f"{gate.component} {gate.feature} has nothing to load here: {rule.without}"
-    for path, names in scene.picture.owned_twice().items():
+    for path, names in scene.picture.owned_twice.items():
         if found := left_over(path):
             yield f"{' and '.join(names)} both bring {path}, which nothing loads ({found.source})"
     for soname, names in scene.picture.of_the_system().items():

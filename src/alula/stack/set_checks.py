@@ -20,7 +20,7 @@ def owned_twice(scene: Scene, _: Iterable[Gate]) -> Iterator[Finding]:
     """No two wheels bring one file with unlike content, which the second would overwrite."""
     finding = partial(Finding, "no file owned twice")
     pairs: dict[tuple[str, ...], list[str]] = {}
-    for path, names in scene.picture.owned_twice().items():
+    for path, names in scene.picture.owned_twice.items():
         if left_over(path) is None:
             pairs.setdefault(names, []).append(path)
     for names, paths in pairs.items():
