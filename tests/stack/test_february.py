@@ -208,3 +208,14 @@ def test_what_it_writes_is_taken_by_uv_as_it_is(
     assert wanted.count("--hash=sha256:") == len(lock.packages)
     for wheel in lock.packages:
         assert f"{wheel.name} @ {wheel.url} --hash=sha256:{wheel.sha256}" in wanted
+
+
+def test_a_pin_is_broken_by_a_version_that_no_index_has(february: February, ask: Ask) -> None:
+    """As where the index of a nightly is down, or has dropped it."""
+    pypi = february.options[:2]
+    gone = ["--index", "pytorch-nightly-cu130=http://127.0.0.1:1/whl/"]
+    told = ask(*pypi, *gone, "--check", february.hand_made, "--json")
+    found = [(e["decisions"], e["words"]) for e in told.json["by_hand"]["contradictions"]]
+    assert any("pytorch-nightly-cu130 did not answer" in words for _, words in found)
+    pin = "torch 2.11.0.dev20260219+cu130 cannot be with sglang 0.5.9, which requires torch==2.9.1"
+    assert ([4, 5], pin) in found

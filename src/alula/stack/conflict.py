@@ -146,10 +146,19 @@ def _words(problem: _Problem, link: Link, chain: tuple[Link, ...]) -> str:
             return f"{texts[0]} is wanted"
         offered = sorted({f.version for f in problem.offer.files(required).values()})
         shown = ", ".join(map(str, offered[-6:])) or "no version of it"
-        return f"{texts[0]} is wanted, and what is offered is {shown}"
+        silent = _silent(problem, required)
+        return f"{texts[0]} is wanted, and what is offered is {shown}{silent}"
     version, texts = _texts(problem, package, required, chain)
     shown = _short(texts[0]) if texts else required
     return f"{package} {version} requires {shown}".replace("  ", " ")
+
+
+def _silent(problem: _Problem, package: str) -> str:
+    """Which indexes that may have a package did not answer."""
+    catalog = problem.offer.catalog
+    serving = {i.name for i in catalog.indexes if i.packages and i.serves(package)}
+    down = [name for name in catalog.down() if name in serving]
+    return f" ({', '.join(down)} did not answer)" if down else ""
 
 
 def _short(text: str) -> str:

@@ -101,6 +101,7 @@ class _Judging:
     def contradictions(self) -> Iterator[Contradiction]:
         """All of them, those of requirements first."""
         yield from self._of_requirements()
+        yield from self._of_pins_on_what_nobody_has()
         yield from self._of_binaries()
         yield from self._of_names()
         yield from self._of_pre_releases()
@@ -115,6 +116,21 @@ class _Judging:
             plain = [w.removesuffix(" is wanted") for w in chain.words if w.endswith(" is wanted")]
             told = f"{', '.join(plain)} cannot be together: {'; '.join(words)}" if plain else ""
             yield Contradiction(self._numbers(wanted), told or "; ".join(words), "METADATA of each")
+
+    def _of_pins_on_what_nobody_has(self) -> Iterator[Contradiction]:
+        """Pins that a version breaks, whether or not an index has it."""
+        for name, number in self._by_package.items():
+            version = self._decisions[number - 1].packages[name]
+            for owner in self._picture.chosen.values() if name not in self._files else ():
+                for requirement in owner.requirements:
+                    on_it = canonicalize_name(requirement.name) == name
+                    if on_it and not requirement.specifier.contains(version, prereleases=True):
+                        yield Contradiction(
+                            self._numbers((owner.name, name)),
+                            f"{name} {version} cannot be with {owner.shown}, which requires "
+                            f"{requirement.name}{requirement.specifier}",
+                            f"METADATA of {owner.file.filename}",
+                        )
 
     def _of_binaries(self) -> Iterator[Contradiction]:
         scene = self._solver.scene(self._picture)
