@@ -79,6 +79,8 @@ class Site:
     without_ranges: tuple[str, ...] = ()
     """Beginnings of paths of which no pieces are given."""
     url: str = ""
+    wrong_pieces: bool = False
+    cut_short: bool = False
     credentials: set[str] = field(default_factory=set)
     """Those that it was given."""
 
@@ -165,7 +167,8 @@ def serving_site() -> Iterator[Site]:
             first, _, last = wanted.removeprefix("bytes=").partition("-")
             start = int(first) if first else max(0, len(body) - int(last))
             end = min(len(body), int(last) + 1) if first and last else len(body)
-            self._send(206, kind, body[start:end], f"bytes {start}-{end - 1}/{len(body)}")
+            said = end - 1 - site.wrong_pieces
+            self._send(206, kind, body[start:end], f"bytes {start}-{said}/{len(body)}")
 
         def do_HEAD(self) -> None:
             self.do_GET()
@@ -173,7 +176,8 @@ def serving_site() -> Iterator[Site]:
         def _send(self, status: int, kind: str, body: bytes, piece: str = "") -> None:
             self.send_response(status)
             self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", str(len(body) + 9 * site.cut_short))
+            self.close_connection = site.cut_short
             if piece:
                 self.send_header("Content-Range", piece)
             self.send_header("Accept-Ranges", "bytes")

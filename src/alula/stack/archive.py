@@ -7,7 +7,10 @@ A wheel is a zip archive, whose table stands at its end; so the METADATA of 900 
 from __future__ import annotations
 
 import io
+import lzma
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -18,6 +21,12 @@ from alula.stack.reading import Reader
 _TAIL = 64 << 10
 _AHEAD = 256 << 10
 """Read at once at least: members of a folder lie side by side."""
+
+DAMAGE = (
+    *(OSError, EOFError, ValueError, KeyError, RuntimeError, OverflowError),
+    *(zipfile.BadZipFile, zlib.error, struct.error, lzma.LZMAError),
+)
+"""What reading an archive raises that is cut short, contradicts itself or is packed oddly."""
 
 
 class RemoteFile(io.RawIOBase):
@@ -73,7 +82,7 @@ def open_wheel(
     """The archive of a wheel. Raises MachineError where it is not there or is no archive."""
     try:
         return zipfile.ZipFile(io.BufferedReader(RemoteFile(reader, file.url, advance), 1 << 16))
-    except (OSError, zipfile.BadZipFile, ValueError) as error:
+    except DAMAGE as error:
         raise _unreadable(file, error) from error
 
 
@@ -91,7 +100,7 @@ def read_metadata(reader: Reader, file: WheelFile) -> bytes:
     with open_wheel(reader, file) as archive:
         try:
             return archive.read(metadata_member(archive))
-        except (OSError, KeyError, zipfile.BadZipFile) as error:
+        except DAMAGE as error:
             raise _unreadable(file, error) from error
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ _FRESH = timedelta(minutes=10)
 _CONNECT_SECONDS = 10.0
 _LARGEST_PAGE = 256 << 20
 _PIECE = 1 << 20
+_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 _SIDE_BY_SIDE = 16
 
 
@@ -102,8 +104,10 @@ class Reader:
         answer = self._get(url, headers={"Range": wanted})
         if answer.status_code != HTTPStatus.PARTIAL_CONTENT:
             return 0, answer.content, len(answer.content)
-        first, _, size = answer.headers["Content-Range"].removeprefix("bytes ").partition("/")
-        return int(first.partition("-")[0]), answer.content, int(size)
+        said = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+        if said is None or int(said[2]) - int(said[1]) + 1 != len(answer.content):
+            raise OSError("its host gives other pieces of it than it says")
+        return int(said[1]), answer.content, int(said[3])
 
     def download(self, url: str, target: Path, advance: Callable[[int], None]) -> str:
         """A whole file into `target`; its sha256. Raises OSError where it breaks off."""
@@ -133,8 +137,12 @@ class Reader:
         answer = self._get(url, headers={"Accept": _ACCEPT}, stream=True, absent=True)
         if answer.status_code == HTTPStatus.NOT_FOUND:
             return Page(url, "read", read_at=now)
-        body = answer.raw.read(_LARGEST_PAGE, decode_content=True)
-        return Page(url, "read", body, answer.headers.get("Content-Type", ""), now)
+        body = bytearray()
+        for data in answer.iter_content(_PIECE):
+            body += data
+            if len(body) > _LARGEST_PAGE:
+                raise OSError(f"its page is larger than {_LARGEST_PAGE >> 20} MiB")
+        return Page(url, "read", bytes(body), answer.headers.get("Content-Type", ""), now)
 
     def _get(
         self,
@@ -221,4 +229,6 @@ def _in_words(error: Exception) -> str:
         return f"it answers {error.response.status_code} {error.response.reason}".rstrip()
     if isinstance(error, requests.ConnectionError):
         return "it cannot be reached"
-    return str(error) if isinstance(error, FileNotFoundError) else type(error).__name__
+    if isinstance(error, requests.RequestException):
+        return "it broke off"
+    return str(error) if isinstance(error, OSError) else type(error).__name__

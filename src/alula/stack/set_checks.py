@@ -85,7 +85,10 @@ def requirements(scene: Scene, gates: Iterable[Gate]) -> Iterator[Finding]:
 def hashes(scene: Scene, _: Iterable[Gate]) -> Iterator[Finding]:
     """Each wheel has a sha256."""
     for each in scene.picture.chosen.values():
-        if each.file.sha256 is None:
+        if each.file.sha256 is None and each.file.rivals:
+            words = f"{each.file.filename} has none of the hashes that {each.file.index} states"
+            yield Finding("hashes", Verdict.FAILED, words, (each.name,))
+        elif each.file.sha256 is None:
             words = f"{each.file.index} states no hash for {each.file.filename}"
             yield Finding("hashes", Verdict.NOT_CHECKED, words, (each.name,))
 

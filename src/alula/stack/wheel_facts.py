@@ -35,6 +35,7 @@ from alula.stack.archive import metadata_member
 _COMPILERS = ("ptxas", "ptxas-blackwell")
 _MULTIMODAL = "sglang/srt/configs/model_config.py"
 _START_UP = "sglang/srt/server_args.py"
+_LARGEST = 16 << 30
 _SHIPPED = "facts.json.gz"
 
 
@@ -99,8 +100,10 @@ def read_contents(
     archive: zipfile.ZipFile,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Contents:
-    """The facts of a wheel; OSError or BadZipFile where it cannot be read."""
+    """The facts of a wheel; one of archive.DAMAGE where it cannot be read."""
     members = members_to_read(package, archive)
+    if sum(member.file_size for member in members) > _LARGEST:
+        raise OSError(f"it unpacks to more than {_LARGEST >> 30} GiB")
     found = Contents(filename)
     libraries: list[Library] = []
     cubins: list[Library] = []

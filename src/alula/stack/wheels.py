@@ -16,10 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from alula.errors import AlulaError, MachineError
+from alula.errors import AlulaError
 from alula.machine.software import SCANNED
 from alula.models.progress import Progress, silent
-from alula.stack.archive import open_wheel, wheel_size
+from alula.stack.archive import DAMAGE, open_wheel, wheel_size
 from alula.stack.catalog import Catalog, digest_of
 from alula.stack.listing import WheelFile
 from alula.stack.picture import Chosen
@@ -28,7 +28,6 @@ from alula.stack.wheel_facts import Contents, FactStore, bytes_to_read, read_con
 
 ASK_ABOVE = 10**9
 _SIDE_BY_SIDE = 16
-_PARTIAL = ".partial"
 
 
 @dataclass
@@ -46,7 +45,8 @@ class Wheels:
     refused: int = 0
     """Bytes that were not fetched since nobody said yes."""
     _known: dict[str, Chosen] = field(default_factory=dict)
-    _settled: dict[str, WheelFile] = field(default_factory=dict)
+    _settled: set[str] = field(default_factory=set)
+    """Addresses of files that were fetched whole."""
 
     def look(self, files: Sequence[tuple[WheelFile, str]]) -> dict[str, Chosen]:
         """Each file with the CUDA of its index, by package."""
@@ -107,7 +107,7 @@ class Wheels:
         wanted = [
             each
             for each in chosen
-            if each.contents is None and _matters(each) and each.paths is not None
+            if self._is_unsettled(each.file) or (each.contents is None and _is_to_be_read(each))
         ]
         sizes = {each.file.url: self._bytes(each) for each in wanted}
         total = sum(sizes.values())
@@ -120,8 +120,13 @@ class Wheels:
             for each in wanted:
                 self._known[each.file.url] = self._looked_into(each, task.advance)
 
+    def _is_unsettled(self, file: WheelFile) -> bool:
+        """Whether its index says no hash, or several."""
+        sure = file.sha256 is not None and len(file.rivals) <= 1
+        return not sure and file.url not in self._settled
+
     def _bytes(self, each: Chosen) -> int:
-        if _unsettled(each.file):
+        if self._is_unsettled(each.file):
             return each.file.size or 0
         try:
             with open_wheel(self.catalog.reader, self._source(each.file)) as archive:
@@ -131,51 +136,47 @@ class Wheels:
 
     def _looked_into(self, each: Chosen, advance: Callable[[int], None]) -> Chosen:
         try:
-            if _unsettled(each.file):
-                return self._settled_one(each, advance)
+            if self._is_unsettled(each.file):
+                return self._fetched_whole(each, advance)
             with open_wheel(self.catalog.reader, self._source(each.file)) as archive:
                 contents = read_contents(each.name, each.file.filename, archive, advance)
-        except (AlulaError, OSError, zipfile.BadZipFile, KeyError):
+        except (AlulaError, *DAMAGE):
             return each
         self.facts.keep(each.file.sha256, contents)
         return replace(each, contents=contents)
 
-    def _settled_one(self, each: Chosen, advance: Callable[[int], None]) -> Chosen:
-        """A wheel without a sure hash is fetched whole, and kept: it may not be there tomorrow."""
-        path, digest = self._fetched(each.file, advance)
-        try:
+    def _fetched_whole(self, each: Chosen, advance: Callable[[int], None]) -> Chosen:
+        """A wheel without a sure hash, settled by its bytes and kept: tomorrow it may be gone."""
+        self._settled.add(each.file.url)
+        with tempfile.TemporaryDirectory(dir=self._room(), prefix=".alula-") as folder:
+            path = self.catalog.in_wheelhouse(each.file)
+            if path is None:
+                path = Path(folder, each.file.filename)
+                digest = self.catalog.reader.download(each.file.url, path, advance)
+            else:
+                digest = digest_of(path)
             if each.file.rivals and digest not in each.file.rivals:
-                raise MachineError(
-                    f"{each.file.filename} has none of the hashes that its index states",
-                    f"its sha256 is {digest}",
-                    "do not use it; ask the owner of the index",
-                )
+                return replace(each, file=replace(each.file, sha256=None))
             with zipfile.ZipFile(path) as archive:
                 contents = read_contents(each.name, each.file.filename, archive)
-        finally:
-            self._put_away(path, digest, each.file)
+            if path.parent == Path(folder):
+                self._put_away(path, digest)
         self.facts.keep(digest, contents)
         return replace(each, file=replace(each.file, sha256=digest), contents=contents)
 
-    def _fetched(self, file: WheelFile, advance: Callable[[int], None]) -> tuple[Path, str]:
-        own = self.catalog.in_wheelhouse(file)
-        if own is not None:
-            return own, digest_of(own)
-        folder = self.kept or Path(tempfile.gettempdir())
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f".{file.filename}.{threading.get_native_id()}{_PARTIAL}"
-        return path, self.catalog.reader.download(file.url, path, advance)
+    def _room(self) -> Path | None:
+        """A folder on the disk that wheels are kept on."""
+        if self.kept is None:
+            return None
+        self.kept.mkdir(parents=True, exist_ok=True)
+        return self.kept
 
-    def _put_away(self, path: Path, digest: str, file: WheelFile) -> None:
+    def _put_away(self, path: Path, digest: str) -> None:
         """What was fetched whole, to where building an environment looks for it."""
-        if not path.name.endswith(_PARTIAL):
-            return
-        with suppress(OSError):
-            if self.kept is not None and (not file.rivals or digest in file.rivals):
-                folder = self.kept / digest
-                folder.mkdir(parents=True, exist_ok=True)
-                path.replace(folder / file.filename)
-        path.unlink(missing_ok=True)
+        if self.kept is not None:
+            folder = self.kept / digest
+            folder.mkdir(exist_ok=True)
+            path.replace(folder / path.name)
 
     def contents_of(self, file: WheelFile) -> Contents | None:
         """The facts of a wheel that is not in the set, as far as they cost nothing."""
@@ -193,11 +194,9 @@ def _cheapest(wanted: Sequence[Chosen], sizes: Mapping[str, int]) -> list[Chosen
     return found
 
 
-def _matters(each: Chosen) -> bool:
+def _is_to_be_read(each: Chosen) -> bool:
+    """Whether something that matters stands in it."""
     names = rules().needed | SCANNED.keys() | {rule.package for rule in rules().optional}
     compiler = each.name.startswith("nvidia-cuda-nvcc")
-    return (each.name in names and (each.is_binary or each.name in SCANNED)) or compiler
-
-
-def _unsettled(file: WheelFile) -> bool:
-    return file.sha256 is None or len(file.rivals) > 1
+    matters = (each.name in names and (each.is_binary or each.name in SCANNED)) or compiler
+    return matters and each.paths is not None
