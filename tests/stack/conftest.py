@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 from alula.cli.main import run
+from asking import MACHINE, Ask, February, Told
 from february import HAND_MADE, put_february
 from loopback_index import Site, serving_site
-
-
-class Told(NamedTuple):
-    """One run of the command."""
-
-    code: int
-    out: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.out)
-        return found
-
-
-Ask = Callable[..., Told]
-MACHINE = ("--machine", "8x-rtx-pro-6000", "--driver", "590.48.01", "--glibc", "2.35")
 
 
 @pytest.fixture
 def site() -> Iterator[Site]:
     with serving_site() as found:
         yield found
-
-
-class February(NamedTuple):
-    """The indexes of that month, and the owner's plan."""
-
-    site: Site
-    options: list[str]
-    hand_made: Path
 
 
 @pytest.fixture(scope="session")

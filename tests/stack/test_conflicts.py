@@ -13,7 +13,7 @@ from alula.stack.indexes import Index
 from alula.stack.offer import Offer, required_name, serving
 from alula.stack.reading import Reader
 from alula.stack.resolver import Asked, Resolver
-from conftest import Ask
+from asking import Ask
 from loopback_index import Made, Site, make_wheel
 
 

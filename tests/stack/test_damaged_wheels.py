@@ -21,7 +21,7 @@ from alula.stack.listing import WheelFile
 from alula.stack.reading import Reader
 from alula.stack.wheel_facts import FactStore, read_contents
 from alula.stack.wheels import Wheels
-from conftest import Ask
+from asking import Ask
 from elf_files import write_container, write_image, write_library
 from loopback_index import Site, make_wheel
 

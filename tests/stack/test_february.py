@@ -12,7 +12,7 @@ import pytest
 from uv import find_uv_bin
 
 from alula.stack.lock import Lock
-from conftest import Ask, February
+from asking import Ask, February
 from february import CHECK_IMPLEMENTATION
 
 SET = {

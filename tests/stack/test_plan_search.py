@@ -12,7 +12,7 @@ from alula.machine.toolkits import Toolkit
 from alula.stack import wheels
 from alula.stack.picture import Chosen
 from alula.stack.wheels import Wheels
-from conftest import Ask, February, Told
+from asking import Ask, February, Told
 from elf_files import write_library
 from environments import install, make_environment
 from february import CHECK_IMPLEMENTATION

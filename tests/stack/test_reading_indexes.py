@@ -14,7 +14,7 @@ from alula.stack.catalog import Catalog, Target
 from alula.stack.indexes import Index, binding_of, chosen_indexes, known_indexes
 from alula.stack.listing import Listing, read_listing
 from alula.stack.reading import Reader
-from conftest import Ask
+from asking import Ask
 from loopback_index import Made, Site, make_wheel
 
 TAG = "cp312-cp312-manylinux_2_28_x86_64"
