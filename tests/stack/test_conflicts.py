@@ -55,7 +55,7 @@ def test_each_conflict_is_found_and_named(site: Site, resolver: Resolver) -> Non
     direct = (*wanted, "one 1 requires shared<0.8", "two 1 requires shared>=1.3")
     indirect = (
         *wanted,
-        "middle 2 requires other==3",
+        "middle 2 requires other==3, and no other middle on offer fits",
         "one 1 requires other==2",
         "two 1 requires middle",
     )

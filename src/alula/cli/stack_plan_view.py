@@ -9,6 +9,7 @@ from textwrap import wrap
 from rich.console import Console
 from rich.text import Text
 
+from alula.cost.units import size
 from alula.stack.ask import Answer
 from alula.stack.by_hand import Judged
 from alula.stack.decisions import Decision
@@ -95,8 +96,8 @@ def _checks(plan: Plan) -> Iterator[Line]:
         if each.verdict is Verdict.FAILED and each.evidence:
             yield each.evidence, 6, "dim"
     if plan.unread_bytes:
-        size = f"{plan.unread_bytes / 1e9:.1f} GB"
-        yield f"  to look into the rest, {size} have to be fetched: add --yes", 2, ""
+        unread = size(plan.unread_bytes)
+        yield f"  to look into the rest, {unread} have to be fetched: add --yes", 2, ""
 
 
 def _features(plan: Plan) -> Iterator[Line]:
@@ -129,8 +130,8 @@ def _first(texts: Sequence[str]) -> Iterator[str]:
 
 def _sizes(plan: Plan) -> Iterator[Line]:
     if plan.download_bytes:
-        download, disk = plan.download_bytes / 1e9, plan.disk_bytes / 1e9
-        yield f"{download:.1f} GB to download, about {disk:.1f} GB on disk while it is built", 2, ""
+        download, disk = size(plan.download_bytes), size(plan.disk_bytes)
+        yield f"{download} to download, about {disk} on disk while it is built", 2, ""
 
 
 def _commands(plan: Plan, written: Sequence[Path]) -> Iterator[Line]:

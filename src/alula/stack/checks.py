@@ -14,12 +14,14 @@ from alula.stack.binary_checks import compilers, driver, images, one_cuda, ptx, 
 from alula.stack.findings import Finding, Scene, Verdict
 from alula.stack.set_checks import disk, hashes, owned_twice, platform, requirements, start_up, trio
 
+Check = Callable[[Scene, Iterable[Gate]], Iterator[Finding]]
+
 
 def run_checks(scene: Scene) -> tuple[Finding, ...]:
     """Every check; each has at least one finding."""
     gates = component_gates(scene.machine, scene.picture.software)
     found: list[Finding] = []
-    for check, run in _CHECKS.items():
+    for check, run in _checks_of(scene).items():
         of_it = list(run(scene, gates))
         passed = all(finding.verdict is not Verdict.FAILED for finding in of_it)
         if passed and not of_it:
@@ -28,7 +30,14 @@ def run_checks(scene: Scene) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-_CHECKS: dict[str, Callable[[Scene, Iterable[Gate]], Iterator[Finding]]] = {
+def _checks_of(scene: Scene) -> dict[str, Check]:
+    """All of them, or without those of binaries where none is loaded onto a GPU."""
+    on_a_gpu = any(True for _ in scene.needed())
+    return {name: run for name, run in _CHECKS.items() if on_a_gpu or run not in _OF_BINARIES}
+
+
+_OF_BINARIES = (one_cuda, driver, images, ptx, sonames, symbols, compilers)
+_CHECKS: dict[str, Check] = {
     "requirements kept": requirements,
     "one CUDA": one_cuda,
     "driver": driver,

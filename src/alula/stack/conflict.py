@@ -150,7 +150,9 @@ def _words(problem: _Problem, link: Link, chain: tuple[Link, ...]) -> str:
         return f"{texts[0]} is wanted, and what is offered is {shown}{silent}"
     version, texts = _texts(problem, package, required, chain)
     shown = _short(texts[0]) if texts else required
-    return f"{package} {version} requires {shown}".replace("  ", " ")
+    others = len(_in_play(problem, package, chain)) > 1
+    tail = f", and no other {package} on offer fits" if others else ""
+    return f"{package} {version} requires {shown}{tail}".replace("  ", " ")
 
 
 def _silent(problem: _Problem, package: str) -> str:

@@ -86,7 +86,12 @@ class Plan:
         picture = self.attempt.picture if self.attempt else None
         names = ("sglang", "vllm", "torch", "sgl-kernel", "sglang-kernel")
         found = [each.shown for name in names if picture and (each := picture.of(name))]
-        return ", ".join(found) or "what is wanted"
+        wanted = [
+            f"{each.what} {each.choice.partition(' of ')[0]}"
+            for each in self.decisions
+            if each.reason.startswith(each.what) and "is wanted" in each.reason
+        ]
+        return ", ".join(found or wanted[:4]) or "what is wanted"
 
 
 def make_plan(

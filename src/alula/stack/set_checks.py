@@ -8,6 +8,7 @@ from functools import partial
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from alula.cost.units import size
 from alula.machine.gate import Gate, Layer
 from alula.stack.findings import Finding, Scene, Verdict, left_over, owner_of, some
 from alula.stack.picture import Chosen, Picture
@@ -110,10 +111,10 @@ def disk(scene: Scene, _: Iterable[Gate]) -> Iterator[Finding]:
     unknown = [each.name for each in scene.picture.chosen.values() if each.file.size is None]
     needed = unpacked_bytes(scene.picture)
     if scene.free_bytes is None:
-        words = f"about {needed / 1e9:.1f} GB are needed, on a machine that is only asked about"
+        words = f"about {size(needed)} are needed, on a machine that is only asked about"
         yield finding(Verdict.NOT_CHECKED, words)
     elif needed > scene.free_bytes:
-        words = f"about {needed / 1e9:.1f} GB are needed, {scene.free_bytes / 1e9:.1f} GB are free"
+        words = f"about {size(needed)} are needed, {size(scene.free_bytes)} are free"
         yield finding(Verdict.FAILED, words)
     if unknown:
         yield finding(Verdict.NOT_CHECKED, f"no index says the size of {some(unknown)}")
