@@ -16,6 +16,7 @@ from alula.stack.findings import (
     not_looked_into,
     owner_of,
     set_major,
+    some,
     spared,
     spared_path,
 )
@@ -103,7 +104,7 @@ def sonames(scene: Scene, _: Iterable[Gate]) -> Iterator[Finding]:
     for each in scene.needed():
         for missing in scene.picture.missing(each):
             if missing.sonames and not missing.is_plugin and not spared_path(each.name, missing):
-                words = f"{each.shown} {missing.library} needs {', '.join(missing.sonames)}"
+                words = f"{each.shown} {missing.library} needs {some(list(missing.sonames))}"
                 verdict = Verdict.NOT_CHECKED if unlisted else Verdict.FAILED
                 tail = (
                     f"; {len(unlisted)} wheels of the set were not listed"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from alula.stack.listing import WheelFile
 from alula.stack.lock import Toolkit
+from alula.stack.offer import required_name
 from alula.stack.picture import Chosen, Picture
 from alula.stack.request import Attempt
 from alula.stack.rules import rules
@@ -50,7 +50,7 @@ def decisions_of(attempt: Attempt, others: Sequence[Attempt], solver: Solver) ->
         tuple(
             Rejected(each.cuda or "general indexes alone", each.reason())
             for each in others
-            if each.reason()
+            if each is not attempt and each.reason()
         ),
     )
     toolkit = choice.toolkit
@@ -60,7 +60,7 @@ def decisions_of(attempt: Attempt, others: Sequence[Attempt], solver: Solver) ->
         toolkit.reason,
         tuple(Rejected(*pair) for pair in choice.rejected),
     )
-    wanted = {canonicalize_name(Requirement(text).name) for text in solver.request.wanted}
+    wanted = {required_name(text) for text in solver.request.wanted}
     for name, each in picture.chosen.items():
         if name in wanted or (name in rules().needed and not name.startswith("nvidia-")):
             yield _package(each, picture, attempt, solver)
@@ -71,7 +71,7 @@ def decisions_of(attempt: Attempt, others: Sequence[Attempt], solver: Solver) ->
             str(taken.file.version) if taken else override.requirement,
             f"override of what {override.pinned_by}: {override.reason}",
         )
-    yield from _images(picture, attempt)
+    yield from _images(picture)
 
 
 def _release(picture: Picture) -> str:
@@ -82,6 +82,8 @@ def _release(picture: Picture) -> str:
 
 
 def _why_cuda(attempt: Attempt, solver: Solver) -> str:
+    if not attempt.holds:
+        return "none holds; this came furthest"
     if solver.request.cuda:
         return "CUDA {}.{} was asked for".format(*solver.request.cuda)
     if not attempt.cuda:
@@ -99,7 +101,7 @@ def _where(toolkit: Toolkit) -> str:
 
 def _package(each: Chosen, picture: Picture, attempt: Attempt, solver: Solver) -> Decision:
     pins = pins_on(each.name, picture)
-    asked = [text for text in solver.request.wanted if Requirement(text).name == each.name]
+    asked = [text for text in solver.request.wanted if required_name(text) == each.name]
     companion = [rule.reason for rule in rules().companion if rule.package == each.name]
     reasons = [*(f"{text} is wanted" for text in asked), *pins[:2]] or companion
     return Decision(
@@ -166,14 +168,14 @@ def _why_not(
     return "; ".join(dict.fromkeys(reasons))
 
 
-def _images(picture: Picture, attempt: Attempt) -> Iterator[Decision]:
+def _images(picture: Picture) -> Iterator[Decision]:
     """A container image of the engine, which is always the other way."""
     for rule in rules().image:
         engine = picture.of(rule.engine)
         if engine is None:
             continue
-        cuda = attempt.cuda.removeprefix("cu")
-        name = rule.name.format(version=engine.file.version.public, cuda=cuda or "…")
+        cuda = _release(picture).replace(".", "")
+        name = rule.name.format(version=engine.file.version.public, cuda=cuda)
         yield Decision(
             "container image",
             "none",

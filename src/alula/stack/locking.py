@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from alula.stack.decisions import pins_on
 from alula.stack.features import Feature, opened, still_closed
 from alula.stack.lock import Lock, Wheel
+from alula.stack.offer import required_name
 from alula.stack.picture import Chosen, Picture
 from alula.stack.request import Attempt
 from alula.stack.solve import Solver
@@ -49,7 +49,7 @@ def _wheel(each: Chosen, picture: Picture, solver: Solver) -> Wheel:
         for owner in picture.chosen.values()
         if any(canonicalize_name(found.name) == each.name for found in owner.requirements)
     ]
-    asked = [f"{t} is wanted" for t in solver.request.wanted if Requirement(t).name == each.name]
+    asked = [f"{t} is wanted" for t in solver.request.wanted if required_name(t) == each.name]
     return Wheel(
         name=each.name,
         version=str(each.file.version),
