@@ -260,3 +260,29 @@ def test_in_a_pipe_each_statement_is_one_line(february: February, ask: Ask) -> N
     assert all(line == line.rstrip() for line in lines)
     assert any(len(line) > 150 for line in lines)
     assert "\x1b" not in told.out
+
+
+def test_the_cuda_of_the_baseline_is_kept_unless_another_is_asked_for(
+    february: February, ask: Ask, tmp_path: Path
+) -> None:
+    prefix = tmp_path / "env"
+    install(make_environment(prefix), "torch", "2.9.1+cu128")
+    wanted = (*february.options, "--want", "sglang==0.5.9", "--env", prefix, "--json")
+    told = ask(*wanted)
+    assert packages(told)["torch"] == "2.9.1+cu128"
+    assert told.json["decisions"][0]["reason"] == "it is that of the baseline"
+    assert packages(ask(*wanted, "--cuda", "13.0"))["torch"] == "2.9.1+cu130"
+
+
+def test_what_was_closed_in_the_baseline_and_is_open_now_is_told(
+    february: February, ask: Ask, tmp_path: Path
+) -> None:
+    prefix = tmp_path / "env"
+    site = make_environment(prefix)
+    install(site, "sglang", "0.5.9")
+    lacking = write_library(needed=("libcudart.so.99",))
+    install(site, "sgl-kernel", "0.3.20", {"sgl_kernel/common_ops.so": lacking})
+    told = ask(*february.options, "--want", "sglang==0.5.9", "--env", prefix, "--json")
+    eagle3 = told.json["features"]["eagle3"]
+    assert (eagle3["was_closed"], eagle3["open"]) == (True, True)
+    assert "eagle3" in told.json["lock"]["opens"]

@@ -13,10 +13,14 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from alula.errors import MachineError
 from alula.stack.listing import WheelFile
 from alula.stack.reading import Reader
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 _TAIL = 64 << 10
 _AHEAD = 256 << 10
@@ -56,13 +60,14 @@ class RemoteFile(io.RawIOBase):
         self._at = base + offset
         return self._at
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: WriteableBuffer) -> int:
         """What fits into the buffer."""
-        wanted = min(len(buffer), self._size - self._at)
+        view = memoryview(buffer).cast("B")
+        wanted = min(len(view), self._size - self._at)
         if wanted <= 0:
             return 0
         data = self._bytes(self._at, wanted)
-        buffer[: len(data)] = data
+        view[: len(data)] = data
         self._at += len(data)
         return len(data)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from packaging.utils import canonicalize_name
@@ -210,9 +210,9 @@ class _Judging:
                     ", ".join(gate.evidence for gate in closed),
                 )
 
-    def _numbers(self, packages: object) -> tuple[int, ...]:
-        assert not isinstance(packages, str)
-        names = {canonicalize_name(str(name)) for name in packages}  # type: ignore[attr-defined]
+    def _numbers(self, packages: Iterable[str]) -> tuple[int, ...]:
+        """The decisions that these packages stand in."""
+        names = set(map(canonicalize_name, packages))
         return tuple(sorted({n for name, n in self._by_package.items() if name in names}))
 
     def kept(self) -> Iterator[int]:
