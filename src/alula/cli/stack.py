@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 
 import typer
 
@@ -28,6 +27,5 @@ def _root(context: typer.Context) -> None:
 
 
 for _module, _names in _COMMANDS.items():
-    if find_spec(_module) is not None:
-        for _name in _names:
-            app.command(_name)(getattr(import_module(_module), _FUNCTIONS.get(_name, _name)))
+    for _name in _names:
+        app.command(_name)(getattr(import_module(_module), _FUNCTIONS.get(_name, _name)))

@@ -74,10 +74,10 @@ def _for_torch(machine: Machine, software: Software, version: tuple[int, ...]) -
         yield _gate(
             machine,
             "torch",
-            f"driver {_dotted(floor)} or newer for {torch.variant}",
+            f"driver {dotted(floor)} or newer for {torch.variant}",
             f"{torch.variant} is from {torch.variant_from}; floors from NVIDIA's CUDA "
             "compatibility guide",
-            f"driver {_dotted(floor)}",
+            f"driver {dotted(floor)}",
         )
 
 
@@ -95,5 +95,6 @@ def _gate(machine: Machine, feature: str, predicate: str, evidence: str, opened_
     )
 
 
-def _dotted(version: Iterable[int]) -> str:
+def dotted(version: Iterable[int]) -> str:
+    """A driver's version as NVIDIA writes it: 580.65.06."""
     return ".".join(f"{part:02}" if n else str(part) for n, part in enumerate(version))

@@ -87,6 +87,11 @@ def defined_symbols(path: Path) -> frozenset[str]:
         return frozenset()
 
 
+def of_torch_or_nccl(symbols: frozenset[str]) -> tuple[str, ...]:
+    """Those within torch's namespaces, and NCCL's."""
+    return (*_matching(_TORCH, symbols), *_matching(_NCCL, symbols))
+
+
 def _read(path: Path, source: FileSource) -> Library:
     elf = ElfFile(source)
     if elf.machine == _CUBIN_MACHINE:

@@ -83,7 +83,7 @@ class Linker:
         return not name.endswith(".so") and not {name, library.soname} & self._asked_for
 
     def _found(self, library: Library, soname: str) -> bool:
-        if _OF_THE_DRIVER.match(soname) or _OF_THE_SYSTEM.match(soname):
+        if is_of_the_system(soname):
             return True
         beside = Path(library.path).parent
         for entry in library.search_path:
@@ -122,6 +122,11 @@ class Linker:
     def _nccl(self) -> frozenset[str] | None:
         path = self.offered.get("libnccl.so.2")
         return None if path is None else self._symbols(path)
+
+
+def is_of_the_system(soname: str) -> bool:
+    """Whether the driver or any system brings it, so that no package has to."""
+    return bool(_OF_THE_DRIVER.match(soname) or _OF_THE_SYSTEM.match(soname))
 
 
 def missing_symbols(asked: Iterable[str], offered: frozenset[str] | None) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from alula.machine.scan_cache import ScanCache
 from alula.machine.text_gates import TextGate, find_text_gates
 from alula.machine.toolkits import Jit, Toolkit, find_toolkits, jits
 
-_SCANNED = {
+SCANNED = {
     "flashinfer-python": ("flashinfer",),
     "sglang": ("sglang", "python/sglang"),
     "vllm": ("vllm",),
@@ -83,7 +83,7 @@ def read_software(
         ),
         toolkits=toolkits,
         jits=jits(environment, toolkits, environ),
-        allow_lists=_allow_lists(environment, ScanCache(cache)),
+        allow_lists=find_allow_lists(environment, ScanCache(cache)),
         texts=find_text_gates(environment),
         owned_twice=environment.owned_twice(),
         notes=(
@@ -105,9 +105,10 @@ def _without_record(environment: Environment, components: tuple[Component, ...])
             yield f"{component.name} has no RECORD: its binaries were not read"
 
 
-def _allow_lists(environment: Environment, cache: ScanCache) -> tuple[AllowList, ...]:
+def find_allow_lists(environment: Environment, cache: ScanCache) -> tuple[AllowList, ...]:
+    """The lists of architectures in the source of the packages that have some."""
     found: list[AllowList] = []
-    for package, folders in _SCANNED.items():
+    for package, folders in SCANNED.items():
         distribution = environment.find(package)
         if distribution is None:
             continue

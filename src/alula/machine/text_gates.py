@@ -74,6 +74,11 @@ _LINES = (
 """Name, package, file and text. A text that is gone is a gate that is gone, or was moved."""
 
 
+def files_with_gates(package: str) -> frozenset[str]:
+    """The files of a package that are looked into."""
+    return frozenset(file for _, owner, file, _ in _LINES if owner == package)
+
+
 def find_text_gates(environment: Environment) -> tuple[TextGate, ...]:
     """The lines of `_LINES` that the installed packages hold."""
     found: list[TextGate] = []
