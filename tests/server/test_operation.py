@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+import torch
 
 from alula.errors import UsageError
 from alula.server.serve import ServerOptions
@@ -94,6 +95,9 @@ def test_metrics_tell_what_happened(server: ServerProcess) -> None:
     ):
         server.metric(name)
     assert server.metric("alula_round_tokens") >= server.metric("alula_rounds") > 0
+    assert server.metric("alula_launches") >= 10
+    if not torch.cuda.is_available():
+        assert 'way="no graphs on this device"' in server.get("/metrics").text
 
 
 def test_bodies_that_are_no_request_are_refused(server: ServerProcess) -> None:

@@ -55,6 +55,7 @@ def chat(
     dtype: options.Dtype = "auto",
     cache_tokens: options.CacheTokens = None,
     max_length: options.MaxLength = None,
+    graphs: options.Graphs = True,
 ) -> None:
     """Talk with a model.
 
@@ -82,6 +83,7 @@ def chat(
         max_sequences=1,
         max_length=max_length,
         cache_tokens=cache_tokens,
+        graphs=graphs,
     )
     conversation = Conversation(llm, params, system)
     if sys.stdin.isatty():

@@ -68,6 +68,7 @@ def generate(
     cache_tokens: options.CacheTokens = None,
     max_length: options.MaxLength = None,
     max_sequences: options.MaxSequences = 8,
+    graphs: options.Graphs = True,
 ) -> None:
     """Answer one prompt, or a file of prompts.
 
@@ -101,6 +102,7 @@ def generate(
         max_sequences=max_sequences,
         max_length=max_length,
         cache_tokens=cache_tokens,
+        graphs=graphs,
     )
     if json:
         _write_json(llm, asked, params, raw)

@@ -141,6 +141,15 @@ MaxSequences = Annotated[
     ),
 ]
 
+Graphs = Annotated[
+    bool,
+    typer.Option(
+        "--graphs/--no-graphs",
+        help="On a GPU: capture rounds as CUDA graphs, which takes memory of its own.",
+        rich_help_panel=_SIZES,
+    ),
+]
+
 Json = Annotated[
     bool, typer.Option("--json", help="Write JSON to standard output, and nothing else.")
 ]

@@ -93,6 +93,7 @@ def serve(
     cache_tokens: options.CacheTokens = None,
     max_length: options.MaxLength = None,
     max_sequences: options.MaxSequences = 8,
+    graphs: options.Graphs = True,
 ) -> None:
     """Serve a model over HTTP as OpenAI's API does, until SIGTERM."""
     try:
@@ -116,6 +117,7 @@ def serve(
             max_sequences=max_sequences,
             max_length=max_length,
             cache_tokens=cache_tokens,
+            graphs=graphs,
         ),
         ServerOptions(
             host=host,

@@ -25,6 +25,7 @@ def open_llm(
     max_sequences: int = 8,
     max_length: int | None = None,
     cache_tokens: int | None = None,
+    graphs: bool = True,
 ) -> LLM:
     """Load a model behind progress bars. The sizes are refused before anything is loaded."""
     with opening(model):
@@ -32,7 +33,10 @@ def open_llm(
         from alula.engine.settings import Settings
 
     settings = Settings(
-        max_sequences=max_sequences, max_length=max_length, cache_tokens=cache_tokens
+        max_sequences=max_sequences,
+        max_length=max_length,
+        cache_tokens=cache_tokens,
+        graphs=graphs,
     )
     return LLM(
         model,

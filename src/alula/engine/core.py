@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -148,6 +148,11 @@ class Engine:
         self._landed = 0.0
         self._lock = threading.RLock()
         self.observers: list[Callable[[LaunchRecord], None]] = []
+
+    @property
+    def launches(self) -> Mapping[str, int]:
+        """Launches so far: captured ones, and others by what stood in the way."""
+        return self._runner.launches
 
     @property
     def has_work(self) -> bool:

@@ -100,7 +100,7 @@ class Runner:
     def obstacle(self, step: Step) -> str | None:
         """Why a step is not launched as one captured round; None where it is."""
         if self.rounds is None:
-            return "not captured on this device"
+            return "no graphs on this device"
         if step.chunks:
             return "prompt chunks"
         constraint = self._constraint

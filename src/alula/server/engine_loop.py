@@ -136,7 +136,6 @@ class Counts:
     """What the engine did since it started."""
 
     def __init__(self) -> None:
-        self.launches = 0
         self.prompt_rows = 0
         self.tokens = 0
         self.rounds = 0
@@ -146,7 +145,6 @@ class Counts:
 
     def observe(self, record: LaunchRecord) -> None:
         """Count one launch."""
-        self.launches += 1
         self.prompt_rows += record.chunk_rows
         self.tokens += record.emitted
         self.rounds += record.sequences
@@ -167,7 +165,7 @@ class Counts:
             prefix_hits=pages.statistics.hits,
             prefix_tokens=pages.statistics.tokens_saved,
             preemptions=self.preemptions,
-            launches=self.launches,
+            launches=dict(engine.launches),
             prompt_rows=self.prompt_rows,
             tokens=self.tokens,
             rounds=self.rounds,

@@ -30,6 +30,7 @@ def _open(options: EngineOptions) -> LLM:
         max_sequences=options.max_sequences,
         max_length=options.max_length,
         cache_tokens=options.cache_tokens,
+        graphs=options.graphs,
     )
 
 

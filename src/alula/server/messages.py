@@ -31,6 +31,7 @@ class EngineOptions(msgspec.Struct, frozen=True):
     max_sequences: int = 8
     max_length: int | None = None
     cache_tokens: int | None = None
+    graphs: bool = True
 
 
 class Submit(msgspec.Struct, tag="submit"):
@@ -180,7 +181,8 @@ class Statistics(msgspec.Struct):
     prefix_hits: int = 0
     prefix_tokens: int = 0
     preemptions: int = 0
-    launches: int = 0
+    launches: dict[str, int] = {}
+    """By way: captured, or what stood in the way of that."""
     prompt_rows: int = 0
     tokens: int = 0
     rounds: int = 0

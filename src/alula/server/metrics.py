@@ -94,6 +94,14 @@ class _EngineCollector(Collector):
         yield pages
         for name, what, value in _counters(found):
             yield CounterMetricFamily(f"alula_{name}", what, value=value)
+        launches = CounterMetricFamily(
+            "alula_launches",
+            "Launches: captured as one graph, or operation by operation and why",
+            labels=("way",),
+        )
+        for way, count in sorted(found.launches.items()):
+            launches.add_metric((way,), count)
+        yield launches
         shapes = CounterMetricFamily(
             "alula_rounds_by_nodes", "Rounds by draft nodes verified", labels=("nodes",)
         )
@@ -108,7 +116,6 @@ def _counters(found: Statistics) -> list[tuple[str, str, int]]:
         ("prefix_hits", "Samples that found it", found.prefix_hits),
         ("prefix_tokens", "Prompt tokens found in the cache", found.prefix_tokens),
         ("preemptions", "Times that a sample gave way for lack of pages", found.preemptions),
-        ("launches", "Launches, all of them eager: no graphs are captured", found.launches),
         ("prompt_rows", "Prompt tokens computed", found.prompt_rows),
         ("rounds", "Rounds of all samples", found.rounds),
         ("round_tokens", "Tokens that rounds emitted; by rounds: τ", found.round_tokens),
