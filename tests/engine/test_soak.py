@@ -40,7 +40,7 @@ def on_gpu(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def test_a_short_soak(bench: Bench, words: str) -> None:
     made = poisoned(bench, words)
     made._runner.rounds = Rounds(made._runner.lines, made._runner._round)
-    assert soak(bench, made, rounds=80).preempted
+    assert soak(bench, made, rounds=100).preempted
 
 
 @pytest.mark.slow
@@ -108,7 +108,7 @@ def soak(bench: Bench, made: Engine, rounds: int) -> Soak:
     turn = 0
     while made.launches.get("captured", 0) < rounds:
         turn += 1
-        soaked.turn(most=1 + turn // 40 % 12)
+        soaked.turn(most=12 - turn // 15 % 12)
     while soaked.running:
         soaked.turn(most=0)
     while made.has_work:
