@@ -40,7 +40,7 @@ def on_gpu(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def test_a_short_soak(bench: Bench, words: str) -> None:
     made = poisoned(bench, words)
     made._runner.rounds = Rounds(made._runner.lines, made._runner._round)
-    assert soak(bench, made, rounds=100).preempted
+    assert soak(bench, made, rounds=50).preempted
 
 
 @pytest.mark.slow
