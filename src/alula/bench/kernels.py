@@ -1,7 +1,4 @@
-"""The linears of a shape against cuBLAS, and attention against what reading its keys must take.
-
-`python -m alula.bench.kernels` is `alula bench kernels` with Python's own option parser.
-"""
+"""The linears of a shape against cuBLAS, and attention against what reading its keys must take."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+from triton.runtime import driver
 from triton.runtime.errors import TritonError
 
 from alula.bench.shapes import Matrix
@@ -96,6 +94,11 @@ class LinearBench:
         values = self._values[0]
         x = torch.randn(rows, self.shape.inner, device=values.device, dtype=values.dtype)
         return GraphClock(lambda: launch(x), len(self._values))
+
+
+def shared_bytes(device: torch.device) -> int:
+    """Shared memory that the device has for one program."""
+    return int(driver.active.utils.get_device_properties(device.index or 0)["max_shared_mem"])
 
 
 class LinearTime(NamedTuple):

@@ -60,7 +60,7 @@ _CANDIDATES = {
     4: _SMALL,
     16: _SMALL,
     32: _THIRTY_TWO + _SMALL[:3],
-    48: _SIXTY_FOUR + _THIRTY_TWO + _SMALL[1:4],
+    48: _SIXTY_FOUR[:4] + _THIRTY_TWO[1:] + _SMALL[1:4],
     64: _SIXTY_FOUR + _THIRTY_TWO[2:] + _SMALL[2:4],
     128: _SIXTY_FOUR[2:] + _MIDDLE,
     256: _SIXTY_FOUR[3:] + _MIDDLE + _LARGE[:1],
