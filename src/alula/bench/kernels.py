@@ -16,7 +16,7 @@ from triton.runtime import driver
 from triton.runtime.errors import TritonError
 
 from alula.bench.shapes import Matrix
-from alula.bench.timing import Clock, GraphClock, middle, race
+from alula.bench.timing import Clock, GraphClock, Launch, middle, race
 from alula.ops.attention import Heads
 from alula.ops.linear import DenseWeight
 from alula.ops.rows import Rows
@@ -37,10 +37,16 @@ _ATTENTIONS_A_LAUNCH = 10
 class LinearBench:
     """One weight on a GPU, many times over, past the cache. See `tune.Bench`."""
 
-    def __init__(self, matrix: Matrix, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        matrix: Matrix,
+        dtype: torch.dtype,
+        device: torch.device,
+        clock: Callable[[Launch, int], Clock] = GraphClock,
+    ) -> None:
         size = matrix.outputs * matrix.inner * dtype.itemsize
-        cache = torch.cuda.get_device_properties(device).L2_cache_size
-        copies = max(2, min(MOST_COPIES, int(PAST_CACHE * cache / size) + 1))
+        copies = max(2, min(MOST_COPIES, int(PAST_CACHE * _cache_bytes(device) / size) + 1))
+        self._measure = clock
         self.shape = Shape(matrix.outputs, matrix.inner, dtype.itemsize)
         self._out = torch.float32 if matrix.fp32 else dtype
         self._values = [
@@ -78,22 +84,31 @@ class LinearBench:
 
     def clock(self, tile: Tile, rows: int) -> Clock:
         """See `tune.Bench.clock`."""
-        return self._clock(
-            rows, lambda x: [w.multiply_in(tile, x, self._out) for w in self.weights]
-        )
+        return self._clock(rows, lambda x, n: self.weights[n].multiply_in(tile, x, self._out))
 
     def own(self, rows: int) -> Clock:
         """A clock of one multiplication in the tile that is chosen at load."""
-        return self._clock(rows, lambda x: [w.multiply(x, self._out) for w in self.weights])
+        return self._clock(rows, lambda x, n: self.weights[n].multiply(x, self._out))
 
     def cublas(self, rows: int) -> Clock:
         """See `tune.Bench.cublas`."""
-        return self._clock(rows, lambda x: [F.linear(x, values) for values in self._values])
+        return self._clock(rows, lambda x, n: F.linear(x, self._values[n]))
 
-    def _clock(self, rows: int, launch: Callable[[Tensor], object]) -> Clock:
-        values = self._values[0]
+    def _clock(self, rows: int, multiply: Callable[[Tensor, int], Tensor]) -> Clock:
+        copies, values = len(self._values), self._values[0]
         x = torch.randn(rows, self.shape.inner, device=values.device, dtype=values.dtype)
-        return GraphClock(lambda: launch(x), len(self._values))
+
+        def launch() -> None:
+            for number in range(copies):
+                multiply(x, number)
+
+        return self._measure(launch, copies)
+
+
+def _cache_bytes(device: torch.device) -> int:
+    """Of the second-level cache; on the CPU, where nothing is measured, none."""
+    on_gpu = device.type == "cuda"
+    return torch.cuda.get_device_properties(device).L2_cache_size if on_gpu else 0
 
 
 def shared_bytes(device: torch.device) -> int:

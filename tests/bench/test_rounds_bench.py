@@ -1,0 +1,141 @@
+"""Rounds with random weights, measured on the CPU: plain, drafted, and with forced acceptance."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from alula.bench.random_weights import SMOLLM2
+from alula.bench.rounds import RoundPlan, measure
+from alula.bench.rounds_command import main, run
+from alula.bench.shapes import Subject, drafter_matrices, matrices, subject
+from alula.bench.simulated import EXPLAINED
+from alula.errors import UsageError
+
+TINY = Subject(
+    "tiny",
+    replace(
+        SMOLLM2,
+        vocab_size=300,
+        hidden_size=32,
+        intermediate_size=48,
+        layers=3,
+        heads=4,
+        kv_heads=2,
+        head_dim=8,
+        max_positions=2048,
+    ),
+    100,
+)
+CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 300,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-5,
+    "eos_token_id": 2,
+    "torch_dtype": "bfloat16",
+}
+
+
+def plan(**changes: object) -> RoundPlan:
+    few = RoundPlan(TINY, ("chain:2", "tree:2x2:4", "ngram"), context=20, rounds=3, repeats=2)
+    return replace(few, **changes)
+
+
+def test_all_shapes_are_timed_against_plain_steps() -> None:
+    measured = measure(plan(batch=2), torch.device("cpu"), torch.float32)
+    assert [times.shape for times in measured.times] == ["off", "chain:2", "tree:2x2:4", "ngram"]
+    plain = measured.times[0]
+    assert plain.of_plain == 1.0
+    assert plain.tokens_per_round == 1.0
+    for times in measured.times:
+        assert times.of_plain == pytest.approx(times.round_ms / plain.round_ms)
+        tokens = 2 * times.tokens_per_round
+        assert times.tokens_per_second == pytest.approx(1e3 * tokens / times.round_ms)
+        assert times.simulation_us is None and times.graph_ms is None
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_forced_acceptance_is_what_comes_out(batch: int) -> None:
+    every = measure(plan(simulated=(1.0, 1.0), batch=batch), torch.device("cpu"), torch.float32)
+    taus = {times.shape: times.tokens_per_round for times in every.times}
+    assert taus["off"] == 1.0
+    assert taus["chain:2"] == taus["tree:2x2:4"] == 3.0
+    none = measure(plan(simulated=(0.0,), batch=batch), torch.device("cpu"), torch.float32)
+    assert all(times.tokens_per_round == 1.0 for times in none.times)
+
+
+def test_a_result_says_what_was_simulated(tmp_path: Path) -> None:
+    said: list[str] = []
+    asked = plan(speculation=("chain:2",), simulated=(0.5, 0.5))
+    out = tmp_path / "found.json"
+    record = run(asked, said.append, device="cpu", dtype="float32", out=out)
+    assert json.loads(out.read_text()) == json.loads(json.dumps(record))
+    assert record["settings"]["simulated_acceptance"] == (0.5, 0.5)
+    assert record["settings"]["note"] == EXPLAINED
+    assert EXPLAINED in said
+    assert any(line.startswith("chain:2 ") for line in said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"batch": 0}, "batch cannot be 0"),
+        ({"speculation": ("auto",)}, "auto"),
+        ({"speculation": ("sometimes",)}, "draft shape"),
+        ({"context": 2000}, "too long"),
+        ({"speculation": (), "simulated": (0.5,)}, "no draft"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(changes: dict[str, object], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        plan(**changes)
+
+
+def test_a_shape_is_read_from_a_configuration(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    for text in (folder, folder / "config.json"):
+        found = subject(str(text))
+        assert (found.shape.hidden_size, found.shape.kv_heads) == (32, 2)
+        assert found.draft_vocabulary == 300
+    with pytest.raises(UsageError, match="no shape 'llama-9b'"):
+        subject("llama-9b")
+
+
+def test_matrices_are_those_of_the_decoder_and_its_drafter() -> None:
+    sizes = {(m.name, m.outputs, m.inner) for m in matrices(subject("llama-8b").shape)}
+    assert sizes == {
+        ("qkv", 6144, 4096),
+        ("out", 4096, 4096),
+        ("gate up", 28672, 4096),
+        ("down", 4096, 14336),
+        ("head", 128256, 4096),
+    }
+    drafter = {(m.outputs, m.inner) for m in drafter_matrices(subject("llama-8b"))}
+    assert drafter == {(4096, 12288), (4096, 8192), (2048, 8192), (32000, 4096)}
+
+
+def test_the_module_runs_without_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG))
+    sizes = ["--context", "20", "--rounds", "2", "--repeats", "1"]
+    asked = ["--shape", str(config), "--device", "cpu", "--speculation", "chain:2", *sizes]
+    assert main(asked) == 2
+    assert "add --random-weights" in capsys.readouterr().err
+    assert main([*asked, "--random-weights", "--profile"]) == 2
+    assert "only be taken apart on a GPU" in capsys.readouterr().err
+    assert main([*asked, "--random-weights", "--dtype", "float32"]) == 0
+    assert "chain:2" in capsys.readouterr().out
