@@ -39,10 +39,8 @@ class Asked:
 def run(asked: Asked, say: Say) -> dict[str, Any]:
     """Measure, or tune; returns the result as it is written.
 
-    Raises MachineError where there is no GPU or no Triton, UsageError for what is not understood.
+    Raises MachineError where there is no GPU, UsageError for a shape that is not known.
     """
-    if any(count < 1 for count in asked.rows):
-        raise UsageError("a row count is below 1", f"asked for {asked.rows}", "give --rows 1,16")
     subjects = [subject(text) for text in asked.shapes]
     device = gpu()
     from alula.bench.timing import read_limit
@@ -57,6 +55,18 @@ def run(asked: Asked, say: Say) -> dict[str, Any]:
     if asked.out is not None:
         results.write(asked.out, record)
     return record
+
+
+def parse_rows(text: str) -> tuple[int, ...]:
+    """Read `1,16,64`. Raises UsageError for what is no number of rows."""
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) for part in parts):
+        raise UsageError(
+            f"--rows {text!r} is not understood",
+            "it holds whole numbers of at least 1, with commas between them",
+            "write for example --rows 1,16,64",
+        )
+    return tuple(map(int, parts))
 
 
 def gpu() -> torch.device:
@@ -157,9 +167,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--drafter", action="store_true", help="a drafter's matrices too")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args(arguments)
-    rows = tuple(map(int, asked.rows.split(",")))
     shapes = asked.shape or Asked.shapes
     try:
+        rows = parse_rows(asked.rows)
         run(Asked(shapes, rows, asked.tune, asked.drafter, asked.out), _print)
     except AlulaError as error:
         sys.stderr.write(f"error: {error.what}\n  why: {error.why}\n  fix: {error.fix}\n")

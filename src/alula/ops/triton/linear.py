@@ -176,10 +176,10 @@ def agreeing(weight: TiledWeight, tiles: Sequence[Tile] | None = None) -> set[Ti
     """
     reference, *others = distinct(weight.table)
     tiles = others if tiles is None else tiles
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator(weight.device).manual_seed(0)
     most = max(tile.rows for tile in (reference, *tiles))
-    x = torch.randn(most + 1, weight.shape[1], generator=generator)
-    x = x.to(weight.device, weight.dtype)
+    size = (most + 1, weight.shape[1])
+    x = torch.randn(size, generator=generator, device=weight.device).to(weight.dtype)
     expected = weight.multiply_in(reference, x, torch.float32)
     return {
         tile for tile in tiles if torch.equal(weight.multiply_in(tile, x, torch.float32), expected)
