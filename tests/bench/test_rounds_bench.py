@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from alula.bench import rounds as module
 from alula.bench.random_weights import SMOLLM2
 from alula.bench.rounds import RoundPlan, measure
 from alula.bench.rounds_command import main, run
 from alula.bench.shapes import Subject, drafter_matrices, matrices, subject
 from alula.bench.simulated import EXPLAINED
+from alula.engine.core import Engine
+from alula.engine.rounds import Rounds
 from alula.errors import UsageError
 
 TINY = Subject(
@@ -72,6 +75,24 @@ def test_forced_acceptance_is_what_comes_out(batch: int) -> None:
     assert taus["chain:2"] == taus["tree:2x2:4"] == 3.0
     none = measure(plan(simulated=(0.0,), batch=batch), torch.device("cpu"), torch.float32)
     assert all(times.tokens_per_round == 1.0 for times in none.times)
+
+
+def test_acceptance_is_forced_in_rounds_laid_out_for_capture(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = module._engine
+
+    def dense(*arguments: object) -> Engine:
+        engine = made(*arguments)  # type: ignore[arg-type]
+        engine._runner.rounds = Rounds(engine._runner.lines, engine._runner._round)
+        return engine
+
+    monkeypatch.setattr(module, "_engine", dense)
+    few = plan(simulated=(1.0, 0.5), batch=3, rounds=30)
+    times = {each.shape: each for each in measure(few, torch.device("cpu"), torch.float32).times}
+    assert times["chain:2"].launches["captured"] > 60
+    for shape in ("chain:2", "tree:2x2:4"):
+        assert times[shape].tokens_per_round == pytest.approx(2.5, abs=0.15)
 
 
 def test_a_result_says_what_was_simulated(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from alula.bench import results
+from alula.bench.clocks import clocks
 from alula.bench.shapes import Matrix, Subject, drafter_matrices, matrices, subject
 from alula.errors import AlulaError, MachineError, UsageError
 
@@ -51,7 +52,8 @@ def run(asked: Asked, say: Say) -> dict[str, Any]:
         if asked.tune:
             return _tune(asked, subjects, device, bandwidth, say)
         found = {each.name: _measure(asked, each, device, bandwidth, say) for each in subjects}
-    record = results.record("bench kernels", {"bandwidth": bandwidth}, found, PACKAGES)
+    settings = {"copy_bandwidth_tb_per_s": bandwidth, "clocks_mhz": clocks()}
+    record = results.record("bench kernels", settings, found, PACKAGES)
     if asked.out is not None:
         results.write(asked.out, record)
     return record
@@ -153,9 +155,13 @@ def _tell(chosen: Any, say: Say) -> None:
 
 def _where(bandwidth: float) -> dict[str, Any]:
     record = results.record("", {}, None, PACKAGES)
-    versions, when = record["versions"], record["date"]
-    gpu = record["machine"]["gpus"][0]
-    return {"gpu": gpu, "date": when, "bandwidth": round(bandwidth, 3), "versions": versions}
+    return {
+        "gpu": record["machine"]["gpus"][0],
+        "date": record["date"],
+        "versions": record["versions"],
+        "clocks_mhz": clocks(),
+        "copy_bandwidth_tb_per_s": round(bandwidth, 3),
+    }
 
 
 def main(arguments: list[str]) -> int:

@@ -15,6 +15,7 @@ import torch
 
 from alula.bench import results
 from alula.bench.anatomy_view import lines, svg
+from alula.bench.clocks import clocks
 from alula.bench.rounds import Measured, RoundPlan, RoundTimes, measure
 from alula.bench.shapes import subject
 from alula.bench.simulated import EXPLAINED, parse_rates
@@ -109,7 +110,7 @@ def _record(
         "batch": plan.batch,
         "context": plan.context,
         "rounds": plan.rounds * plan.repeats,
-        "clocks_mhz": _clocks(device),
+        "clocks_mhz": clocks() if device.type == "cuda" else None,
         "simulated_acceptance": plan.simulated,
         "note": None if plan.simulated is None else EXPLAINED,
     }
@@ -146,16 +147,6 @@ def _dtype(name: str) -> torch.dtype:
             "use one of these, or auto",
         )
     return known[name]
-
-
-def _clocks(device: torch.device) -> int | None:
-    """Of the GPU's processors right after the work, where the driver tells."""
-    if device.type != "cuda":
-        return None
-    try:
-        return int(torch.cuda.clock_rate(device))
-    except (RuntimeError, ImportError):  # without NVML's Python package
-        return None
 
 
 def _called(device: torch.device) -> str:
