@@ -242,6 +242,9 @@ def chosen(extent: str, architecture: int) -> Iterator[Callable[[], Any]]:
     names, dtypes = SAMPLE, [torch.bfloat16]
     if extent == "all":
         names, dtypes = tuple(MODELS), [torch.bfloat16, torch.float16, torch.float32]
+        known = tiles.read(tiles.FOLDER / tiles.file_name(divmod(architecture, 10)))
+        for shape in known.measured:
+            yield from linears(shape.outputs, shape.inner, torch.bfloat16, architecture)
     for name in names:
         for dtype in dtypes:
             yield from launches(MODELS[name], dtype, architecture)
