@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("triton")
 
 from alula.bench.timing import Clock
-from alula.bench.tune import Chosen, candidates, tune, written
+from alula.bench.tune import Chosen, as_text, candidates, tune, written
 from alula.errors import ModelError
 from alula.ops.triton.tiles import ROWS, Shape, Tile, read
 
@@ -92,7 +92,9 @@ def test_what_was_measured_before_is_kept_and_what_is_measured_again_replaced(
 ) -> None:
     def save(shape: Shape, out: Path, base: Path) -> list[Chosen]:
         chosen = list(tune(FakeBench(), ROOM, 4.0))
-        out.write_text(json.dumps(written(out, base, {shape: chosen})))
+        content = written(out, base, {shape: chosen})
+        out.write_text(as_text(content))
+        assert json.loads(out.read_text()) == content
         return chosen
 
     base, out = tmp_path / "base.json", tmp_path / "sm_90.json"

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,13 @@ def parse_rows(text: str) -> tuple[int, ...]:
 
 
 def gpu() -> torch.device:
-    """The GPU. Raises MachineError where torch sees none."""
+    """The GPU. Raises MachineError where torch sees none, or Triton is missing."""
+    if find_spec("triton") is None:
+        raise MachineError(
+            "there are no kernels to measure",
+            "alula's are written in Triton, which is not installed",
+            "install a CUDA build of torch, which brings Triton along",
+        )
     if not torch.cuda.is_available():
         raise MachineError(
             "there is no GPU to measure",
@@ -113,7 +120,7 @@ def _tune(
     asked: Asked, subjects: Sequence[Subject], device: torch.device, bandwidth: float, say: Say
 ) -> dict[str, Any]:
     from alula.bench.kernels import LinearBench, shared_bytes
-    from alula.bench.tune import Chosen, tune, written
+    from alula.bench.tune import Chosen, as_text, tune, written
     from alula.ops.triton.tiles import FOLDER, Shape, file_name
 
     base = FOLDER / file_name(torch.cuda.get_device_capability(device))
@@ -131,13 +138,11 @@ def _tune(
             for chosen in tune(bench, room, bandwidth):
                 own.append(chosen)
                 _tell(chosen, say)
-            say(f"   {time.perf_counter() - started:.1f} s")
             del bench
             torch.cuda.empty_cache()
-        content = written(out, base, measured)
-        content["measured_on"] = _where(bandwidth)
-        results.write(out, content)
-        say(f"{each.name}: saved to {out}")
+            content = written(out, base, measured) | {"measured_on": _where(bandwidth)}
+            results.write_text(out, as_text(content))
+            say(f"   {time.perf_counter() - started:.1f} s, saved to {out}")
     return content
 
 

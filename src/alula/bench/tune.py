@@ -166,6 +166,21 @@ def written(path: Path, base: Path, measured: dict[Shape, list[Chosen]]) -> dict
     return {**content, "weights": weights}
 
 
+def as_text(content: dict[str, Any]) -> str:
+    """An architecture's file with a line for every bucket, for people who compare two of them."""
+    weights = [
+        f"{json.dumps({name: weight[name] for name in Shape._fields})[:-1]}, "
+        '"buckets": [\n      '
+        + ",\n      ".join(json.dumps(bucket) for bucket in weight["buckets"])
+        + "]}"
+        for weight in content["weights"]
+    ]
+    others = {name: value for name, value in content.items() if name != "weights"}
+    lines = [f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in others.items()]
+    lines.append('  "weights": [\n    ' + ",\n    ".join(weights) + "]")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
 def _entry(chosen: Chosen) -> dict[str, Any]:
     return {
         "rows": chosen.rows,
