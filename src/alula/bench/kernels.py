@@ -42,11 +42,11 @@ class LinearBench:
         matrix: Matrix,
         dtype: torch.dtype,
         device: torch.device,
-        clock: Callable[[Launch, int], Clock] = GraphClock,
+        clock: Callable[[Launch, int], Clock] | None = None,
     ) -> None:
         size = matrix.outputs * matrix.inner * dtype.itemsize
         copies = max(2, min(MOST_COPIES, int(PAST_CACHE * _cache_bytes(device) / size) + 1))
-        self._measure = clock
+        self._measure = clock or GraphClock
         self.shape = Shape(matrix.outputs, matrix.inner, dtype.itemsize)
         self._out = torch.float32 if matrix.fp32 else dtype
         self._values = [

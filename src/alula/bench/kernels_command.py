@@ -161,7 +161,7 @@ def _tell(chosen: Any, say: Say) -> None:
 def _where(bandwidth: float) -> dict[str, Any]:
     record = results.record("", {}, None, PACKAGES)
     return {
-        "gpu": record["machine"]["gpus"][0],
+        "gpu": torch.cuda.get_device_name(),
         "date": record["date"],
         "versions": record["versions"],
         "clocks_mhz": clocks(),
