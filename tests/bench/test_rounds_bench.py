@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from alula.bench import rounds as module
-from alula.bench.random_weights import SMOLLM2
-from alula.bench.rounds import RoundPlan, measure
-from alula.bench.rounds_command import main, run
+from alula.bench.anatomy import Kernel
+from alula.bench.random_weights import SMOLLM2, random_decoder
+from alula.bench.rounds import Measured, RoundPlan, measure
+from alula.bench.rounds_command import main, run, told
 from alula.bench.shapes import Subject, drafter_matrices, matrices, subject
 from alula.bench.simulated import EXPLAINED
 from alula.engine.core import Engine
-from alula.engine.rounds import Rounds
+from alula.engine.lines import Lines
+from alula.engine.rounds import CapturedRounds, Compute, Flight, Rounds, Size
 from alula.errors import UsageError
 
 TINY = Subject(
@@ -93,6 +97,77 @@ def test_acceptance_is_forced_in_rounds_laid_out_for_capture(
     assert times["chain:2"].launches["captured"] > 60
     for shape in ("chain:2", "tree:2x2:4"):
         assert times[shape].tokens_per_round == pytest.approx(2.5, abs=0.15)
+
+
+class FakeEvent:
+    """Its time is the number of events that were recorded before it, in milliseconds."""
+
+    recorded = 0
+
+    def __init__(self, **_options: bool) -> None:
+        self.at = -1.0
+
+    def record(self) -> None:
+        FakeEvent.recorded += 1
+        self.at = float(FakeEvent.recorded)
+
+    def synchronize(self) -> None:
+        assert self.at > 0
+
+    def elapsed_time(self, later: FakeEvent) -> float:
+        assert later.at > self.at > 0
+        return later.at - self.at
+
+
+class FakeCaptured(CapturedRounds):
+    """Rounds that claim to be captured; each is recorded as it is launched."""
+
+    def __init__(self, lines: Lines, compute: Compute) -> None:
+        Rounds.__init__(self, lines, compute)
+
+    def _launch(self, lines: list[int], size: Size) -> Flight:
+        flight = super(CapturedRounds, self)._launch(lines, size)
+        landed: Any = FakeEvent()
+        landed.record()
+        return flight._replace(landed=landed)
+
+    def replay_deepest(self) -> Callable[[], object]:
+        return lambda: None
+
+
+def test_captured_rounds_are_timed_by_their_events_and_taken_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = module._engine
+
+    def captured(*arguments: object) -> Engine:
+        engine = made(*arguments)  # type: ignore[arg-type]
+        engine._runner.rounds = FakeCaptured(engine._runner.lines, engine._runner._round)
+        return engine
+
+    kernels = [Kernel("linear_kernel", 0.0, 40.0), Kernel("walk_kernel", 50.0, 30.0)]
+    monkeypatch.setattr(module, "_engine", captured)
+    monkeypatch.setattr(module, "watch", lambda _replay: [kernels, kernels])
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _device=None: None)
+    decoder = random_decoder(TINY.shape, torch.device("cpu"), dtype=torch.float32)
+    contender = module._Contender(plan(simulated=(1.0, 1.0)), decoder, "chain:2")
+    contender.run(4)
+    contender.forget()
+    contender.run(6)
+    times = contender.times(plain=0.5)
+    assert times.round_ms == 1.0
+    assert times.of_plain == 2.0
+    assert times.tokens_per_round == 3.0
+    assert times.graph_ms == pytest.approx(0.1)
+    assert times.idle_us == pytest.approx(900.0)
+    anatomy = contender.anatomy(limit_us=25.0)
+    assert (anatomy.us, anatomy.of_limit) == (pytest.approx(100.0), pytest.approx(0.25))
+    shares = {part.kind: part.us for part in anatomy.parts}
+    assert shares == {"linear": 40.0, "walk and commit": 30.0, "launch gaps": pytest.approx(30.0)}
+    found = told(Measured([times], 0.025, 4.0, [anatomy]))
+    assert any("reaches 2 %" in line for line in found)
+    assert any("tiny, batch 1, chain:2" in line for line in found)
 
 
 def test_a_result_says_what_was_simulated(tmp_path: Path) -> None:
