@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,8 @@ def test_captured_rounds_are_timed_by_their_events_and_taken_apart(
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda _device=None: None)
     decoder = random_decoder(TINY.shape, torch.device("cpu"), dtype=torch.float32)
-    contender = module._Contender(plan(simulated=(1.0, 1.0)), decoder, "chain:2")
+    network = partial(module._network, TINY, decoder)
+    contender = module._Contender(plan(simulated=(1.0, 1.0)), decoder, "chain:2", network)
     contender.run(4)
     contender.forget()
     contender.run(6)

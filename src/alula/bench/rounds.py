@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -140,7 +141,8 @@ def measure(plan: RoundPlan, device: torch.device, dtype: torch.dtype) -> Measur
     bandwidth = read_limit(device) if device.type == "cuda" else None
     decoder = random_decoder(plan.subject.shape, device, dtype=dtype)
     limit = _plain_bytes(decoder, plan) / bandwidth / 1e9 if bandwidth else None
-    contenders = [_Contender(plan, decoder, words) for words in plan.shapes]
+    network = cache(lambda: _network(plan.subject, decoder))
+    contenders = [_Contender(plan, decoder, words, network) for words in plan.shapes]
     for contender in contenders:
         contender.run(_WARM_ROUNDS)
         contender.forget()
@@ -170,10 +172,12 @@ class _Watched(Rounds):
 class _Contender:
     """One shape with an engine of its own, full of sequences that never end."""
 
-    def __init__(self, plan: RoundPlan, decoder: Decoder, words: str) -> None:
+    def __init__(
+        self, plan: RoundPlan, decoder: Decoder, words: str, network: Callable[[], Eagle3]
+    ) -> None:
         self._plan, self._words, self._shape = plan, words, plan.shapes[words]
         self._device = decoder.device
-        self._engine = _engine(plan, decoder, _speculator(plan.subject, decoder, words))
+        self._engine = _engine(plan, decoder, _speculator(decoder, words, network))
         self._walk = None
         runner = self._engine._runner
         if plan.simulated is not None and self._shape != NO_DRAFT:
@@ -309,13 +313,21 @@ def _engine(plan: RoundPlan, decoder: Decoder, speculator: Speculator) -> Engine
     return engine
 
 
-def _speculator(subject: Subject, decoder: Decoder, words: str) -> Speculator:
-    """Prompt lookup, or a drafter with random weights and a body of the target's size."""
-    shape, target = _tree_shape(words), decoder.shape
+def _speculator(decoder: Decoder, words: str, network: Callable[[], Eagle3]) -> Speculator:
+    """Prompt lookup, or EAGLE-3 by a network that all such contenders share."""
+    shape = _tree_shape(words)
     if shape == NO_DRAFT:
         return Speculator()
     if words == "ngram":
         return Speculator(NgramDrafter(shape), "as asked")
+    shared = network()
+    taps = shared.config.taps(decoder.shape.layers)
+    return Speculator(Eagle3Drafter(shared, shape, taps=taps), "as asked")
+
+
+def _network(subject: Subject, decoder: Decoder) -> Eagle3:
+    """Random weights in a body of the target's size."""
+    target = decoder.shape
     checkpoint = random_checkpoint(
         hidden_size=target.hidden_size,
         vocab_size=target.vocab_size,
@@ -328,9 +340,7 @@ def _speculator(subject: Subject, decoder: Decoder, words: str) -> Speculator:
         head_dim=target.head_dim,
         max_positions=target.max_positions,
     )
-    network = Eagle3(checkpoint, embed=decoder.embed, device=decoder.device, dtype=decoder.dtype)
-    taps = checkpoint.config.taps(target.layers)
-    return Speculator(Eagle3Drafter(network, shape, taps=taps), "as asked")
+    return Eagle3(checkpoint, embed=decoder.embed, device=decoder.device, dtype=decoder.dtype)
 
 
 def _tree_shape(words: str) -> TreeShape:
