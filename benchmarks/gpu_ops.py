@@ -1,6 +1,8 @@
-"""Timings on a GPU: linears against cuBLAS, attention, a decoder's step, the engine's throughput.
+"""Timings on a GPU: a decoder's step and the engine's throughput.
 
-python benchmarks/gpu_ops.py [--only linear,attention,step,engine] [--out FILE]
+    python benchmarks/gpu_ops.py [--only step,engine] [--out FILE]
+
+Linears and attention by themselves: `alula bench kernels`.
 """
 
 from __future__ import annotations
@@ -9,46 +11,38 @@ import argparse
 import itertools
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 
 from alula.bench import results
+from alula.bench.kernels import PAGE, paged
 from alula.bench.random_weights import LLAMA_8B, SMOLLM2, random_decoder
+from alula.bench.timing import read_limit
 from alula.cache.pool import KVPool
 from alula.engine.core import Engine
 from alula.engine.settings import Settings
 from alula.engine.speculator import Speculator
 from alula.models.decoder import Decoder
-from alula.ops.attention import Heads
-from alula.ops.linear import DenseWeight, linear, row_invariant
 from alula.ops.rows import Rows
-from alula.ops.triton.attention import plan
-from alula.ops.triton.linear import lay_out
-from alula.ops.triton.tiles import choose
 from alula.sampling.params import SamplingParams
 from alula.shapes.decoder import DecoderShape
 
 OUT = Path(__file__).parent / "results" / "gpu_ops.json"
 DEVICE = torch.device("cuda")
-PAGE = 32
-PAST_CACHE_BYTES = 400e6
-ROWS = (1, 4, 8, 16, 32, 64, 256, 2048)
 BATCHES = (1, 8, 32, 256, 512)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="linear,attention,step,engine")
+    parser.add_argument("--only", default="step,engine")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
-    parts = {"linear": linears, "attention": attentions, "step": steps, "engine": engines}
-    found: dict[str, Any] = {"read limit TB/s": read_limit()}
+    parts = {"step": steps, "engine": engines}
+    found: dict[str, Any] = {"read limit TB/s": read_limit(DEVICE)}
     print(f"copy bandwidth {found['read limit TB/s']:.2f} TB/s", flush=True)
     for name in options.only.split(","):
         started = time.perf_counter()
@@ -85,121 +79,6 @@ def graphed(launch: Callable[[], Any]) -> Callable[[], None]:
     return graph.replay
 
 
-def read_limit() -> float:
-    source = torch.randn(1 << 29, device=DEVICE)
-    target = torch.empty_like(source)
-    return 2 * source.numel() * 4 / timed(lambda: target.copy_(source)) / 1e9
-
-
-def linears() -> list[dict[str, Any]]:
-    """Each weight many times over, past the cache."""
-    found = []
-    for model, shape in (("smollm2", SMOLLM2), ("8b", LLAMA_8B)):
-        h, f = shape.hidden_size, shape.intermediate_size
-        kv = shape.kv_heads * shape.head_dim
-        sizes = {
-            "qkv": (h + 2 * kv, h),
-            "out": (h, h),
-            "gate up": (2 * f, h),
-            "down": (h, f),
-            "head": (shape.vocab_size, h),
-        }
-        for name, (outputs, inner) in sizes.items():
-            found += linear_times(f"{model} {name}", outputs, inner)
-    return found
-
-
-def linear_times(name: str, outputs: int, inner: int) -> list[dict[str, Any]]:
-    copies = max(2, min(200, int(PAST_CACHE_BYTES / (2 * outputs * inner))))
-    values = [
-        torch.randn(outputs, inner, device=DEVICE, dtype=torch.bfloat16) / inner**0.5
-        for _ in range(copies)
-    ]
-    tiled = [lay_out(DenseWeight(each)) for each in values]
-    exact = row_invariant(tiled[0])
-    found, shown = [], []
-    for rows in ROWS:
-        x = torch.randn(rows, inner, device=DEVICE, dtype=torch.bfloat16)
-
-        def ours(x: torch.Tensor = x) -> None:
-            for weight in tiled:
-                linear(x, weight)
-
-        def cublas(x: torch.Tensor = x) -> None:
-            for weight in values:
-                F.linear(x, weight)
-
-        mine, theirs = (1e3 * timed(graphed(each), 7) / copies for each in (ours, cublas))
-        tile = choose(tiled[0].tiles, rows, outputs, tiled[0].processors)
-        bandwidth = 2 * outputs * inner / mine / 1e6
-        tera = 2 * rows * outputs * inner / mine / 1e6
-        found.append({"name": name, "rows": rows, "us": mine, "cublas us": theirs, "tile": tile})
-        shown.append(
-            f"{rows}: {mine:.1f}/{theirs:.1f}us {theirs / mine:.2f}x"
-            + (f" {bandwidth:.2f}TB/s" if rows <= 32 else f" {tera:.0f}TF")
-        )
-    tiles = len(tiled[0].tiles)
-    print(
-        f"{name} {outputs}x{inner} exact={exact} tiles={tiles} | " + " | ".join(shown), flush=True
-    )
-    return found
-
-
-def paged(batch: int, context: int, rows_each: int = 1, tail: int = 0) -> Rows:
-    """`rows_each` rows at the end of each of `batch` contexts; with `tail`, as one path each."""
-    pages = -(-(context + rows_each) // PAGE) + 1
-    table = torch.randperm(batch * pages, device=DEVICE).view(batch, pages)
-    sequences = torch.arange(batch, device=DEVICE).repeat_interleave(rows_each)
-    offsets = torch.arange(rows_each, device=DEVICE).repeat(batch)
-    at = context - 1 + offsets
-    slots = table[sequences, at // PAGE] * PAGE + at % PAGE
-    base = torch.full((batch,), context - 1, device=DEVICE)
-    if not tail:
-        return Rows(at, slots, sequences, at, table, base)
-    depth = offsets.clamp_max(tail - 1)
-    steps = torch.arange(tail, device=DEVICE)
-    own = base[sequences][:, None] + steps
-    own_slots = table[sequences[:, None], own // PAGE] * PAGE + own % PAGE
-    way = torch.where(steps <= depth[:, None], own_slots, -1)
-    return Rows(context - 1 + depth, slots, sequences, context - 1 + depth, table, base, tail=way)
-
-
-def attentions() -> list[dict[str, Any]]:
-    found = []
-    for model, heads, d in (("smollm2", Heads(9, 3), 64), ("8b", Heads(32, 8), 128)):
-        launches = {
-            f"batch {batch} context {context}": paged(batch, context)
-            for batch, context in itertools.product((1, 32, 256), (512, 4096))
-        }
-        launches["chain of 4, context 512"] = paged(1, 512, 4)
-        launches["batch 32, chains of 4, context 512"] = paged(32, 512, 4)
-        launches["tree of 33, depth 4, context 512"] = paged(1, 512, 33, tail=5)
-        launches["tree of 33, depth 4, context 4096"] = paged(1, 4096, 33, tail=5)
-        launches["prefill 2048"] = paged(1, 1, 2048)
-        launches["prefill 256 at 4096"] = paged(1, 4096, 256)
-        shown = []
-        for name, rows in launches.items():
-            pages = rows.page_table.numel()
-            keys, values = (
-                torch.randn(pages, heads.kv, PAGE, d, device=DEVICE, dtype=torch.bfloat16)
-                for _ in range(2)
-            )
-            q = torch.randn(len(rows.slots), heads.query, d, device=DEVICE, dtype=torch.bfloat16)
-            made = plan(rows, PAGE, heads)
-
-            us = 1e2 * timed(graphed(partial(ten_times, made.attend, q, keys, values, d**-0.5)), 7)
-            read = 4 * heads.kv * d * int((rows.base + 1).sum()) / us / 1e6
-            found.append({"model": model, "name": name, "us": us, "key-value TB/s": read})
-            shown.append(f"{name}: {us:.1f}us {read:.2f}TB/s")
-        print(f"attention {model} | " + " | ".join(shown), flush=True)
-    return found
-
-
-def ten_times(launch: Callable[..., Any], *arguments: Any) -> None:
-    for _ in range(10):
-        launch(*arguments)
-
-
 def pool_for(decoder: Decoder, pages: int) -> KVPool:
     shape = decoder.shape
     return KVPool(
@@ -218,10 +97,10 @@ def steps() -> list[dict[str, Any]]:
     found = []
     for model, shape in (("smollm2", SMOLLM2), ("8b", LLAMA_8B)):
         decoder = random_decoder(shape, DEVICE)
-        launches = {f"batch {batch}": paged(batch, 512) for batch in BATCHES}
-        launches["1 x 4 rows"] = paged(1, 512, 4)
-        launches["1 x 33 rows of a tree"] = paged(1, 512, 33, tail=5)
-        launches["prefill 2048"] = paged(1, 1, 2048)
+        launches = {f"batch {batch}": paged(batch, 512, DEVICE) for batch in BATCHES}
+        launches["1 x 4 rows"] = paged(1, 512, DEVICE, 4)
+        launches["1 x 33 rows of a tree"] = paged(1, 512, DEVICE, 33, tail=5)
+        launches["prefill 2048"] = paged(1, 1, DEVICE, 2048)
         for name, rows in launches.items():
             found.append(step(decoder, f"{model} {name}", rows))
         del decoder

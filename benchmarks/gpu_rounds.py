@@ -12,17 +12,17 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
-from collections import Counter
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from alula.bench import results
+from alula.bench.anatomy import dissect, watch
 from alula.bench.random_weights import LLAMA_8B, SMOLLM2, random_decoder
+from alula.bench.timing import read_limit
 from alula.engine.core import Engine
 from alula.engine.rounds import CapturedRounds, Flight
 from alula.engine.settings import Settings
@@ -33,23 +33,13 @@ from alula.speculation.eagle3 import Eagle3
 from alula.speculation.eagle3_checkpoint import random_checkpoint
 from alula.speculation.eagle3_drafter import Eagle3Drafter
 from alula.speculation.tree import NO_DRAFT, parse_shape
-from gpu_ops import NoText, read_limit, timed
+from gpu_ops import NoText, timed
 
 OUT = Path(__file__).parent / "results" / "gpu_rounds.json"
 DEVICE = torch.device("cuda")
 MODELS = {"smollm2": (SMOLLM2, 8192), "8b": (LLAMA_8B, 32000)}
 SHAPES = ("off", "chain:3", "tree:4x4:32")
 CONTEXT, ROUNDS = 512, 60
-KINDS = {
-    "linear": ("linear_kernel", "gemm", "nvjet", "cutlass"),
-    "attention": ("attention_kernel",),
-    "norm": ("rms_norm",),
-    "rope and store": ("rotate_kernel",),
-    "activation": ("silu",),
-    "sampling": ("adjust_kernel", "draw_kernel", "choose_kernel", "search"),
-    "walk and commit": ("walk_kernel", "commit_kernel"),
-    "sort and top": ("sort", "topk", "Sort", "Topk", "TopK"),
-}
 
 
 def main() -> None:
@@ -59,7 +49,7 @@ def main() -> None:
     parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
-    found: dict[str, Any] = {"read limit TB/s": read_limit(), "rounds": []}
+    found: dict[str, Any] = {"read limit TB/s": read_limit(DEVICE), "rounds": []}
     for name in options.models.split(","):
         shape, vocabulary = MODELS[name]
         decoder = random_decoder(shape, DEVICE)
@@ -157,21 +147,9 @@ def rounds(name: str, decoder: Decoder, vocabulary: int, words: str, batch: int)
 
 
 def kernels(graph: Any) -> dict[str, Any]:
-    """Microseconds and launches of one replay, by kind of kernel, and of what is left by name."""
-    with profile(activities=[ProfilerActivity.CUDA]) as watched:
-        for _ in range(5):
-            graph._graph.replay()
-        torch.cuda.synchronize()
-    times: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
-    for event in watched.key_averages():
-        kind = next(
-            (k for k, parts in KINDS.items() if any(p in event.key for p in parts)),
-            "other",
-        )
-        times[kind] += event.self_device_time_total / 5
-        counts[kind] += event.count / 5  # type: ignore[assignment]
-    return {kind: (round(times[kind], 1), round(counts[kind])) for kind in times}
+    """Microseconds and launches of one replay, by kind of kernel."""
+    parts = dissect("", watch(graph.replay), us=0.0, limit_us=0.0).parts
+    return {part.kind: (round(part.us, 1), part.launches) for part in parts if part.launches}
 
 
 if __name__ == "__main__":

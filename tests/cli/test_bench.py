@@ -88,3 +88,71 @@ def test_a_drafter_is_measured_beside_prompt_lookup(
     tree = json.loads(alula(*asked, "--speculation", "tree:2x2:4").out)["results"]
     assert tree["shapes"] == ["plain", "eagle3 tree:2x2:4"]
     assert tree["identical"] is True
+
+
+SHAPE = {
+    "model_type": "llama",
+    "vocab_size": 300,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-5,
+    "eos_token_id": 2,
+    "torch_dtype": "bfloat16",
+}
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> tuple[str, ...]:
+    """The options that measure a tiny shape."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SHAPE))
+    sizes = ("--context", "20", "--repeats", "1", "--dtype", "float32", "--device", "cpu")
+    return ("bench", "decode", "--shape", str(path), *sizes, "--speculation", "chain:2")
+
+
+def test_a_bare_shape_is_measured_by_rounds(alula: Alula, bare: tuple[str, ...]) -> None:
+    code, out, _ = alula(*bare, "--random-weights", "--simulate-acceptance", "1,1", "--json")
+    record = json.loads(out)
+    assert code == 0
+    plain, drafted = record["results"]["rounds"]
+    assert (plain["shape"], drafted["shape"]) == ("off", "chain:2")
+    assert drafted["tokens_per_round"] == 3.0
+    assert "SIMULATED" in record["settings"]["note"]
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ((), "has no weights"),
+        (("--random-weights", "--max-tokens", "3"), "--max-tokens has no effect with --shape"),
+        (("--random-weights", "--profile"), "only be taken apart on a GPU"),
+        (("--random-weights", "--simulate-acceptance", "2"), "--simulate-acceptance '2'"),
+    ],
+)
+def test_what_a_bare_shape_does_not_take_is_refused(
+    alula: Alula, bare: tuple[str, ...], more: tuple[str, ...], what: str
+) -> None:
+    code, _, err = alula(*bare, *more)
+    assert code == 2
+    assert what in " ".join(err.split())
+
+
+@pytest.mark.parametrize("command", ["decode", "serve"])
+def test_a_model_cannot_be_told_what_to_accept(alula: Alula, command: str) -> None:
+    code, _, err = alula("bench", command, "--simulate-acceptance", "0.5")
+    assert code == 2
+    assert "--simulate-acceptance" in err
+    for other in ("generate", "serve", "chat"):
+        assert alula(other, "--simulate-acceptance", "0.5")[0] == 2
+
+
+def test_kernels_need_a_gpu_and_numbers(alula: Alula) -> None:
+    for rows in ("0", "x", "1,,2"):
+        code, _, err = alula("bench", "kernels", "--rows", rows)
+        assert (code, "is not understood" in " ".join(err.split())) == (2, True)
+    assert alula("bench", "kernels", "--rows", "1", "--tune")[0] == 2
+    assert alula("bench", "kernels", "--shape", "llama-9b")[0] == 2

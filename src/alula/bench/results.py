@@ -55,7 +55,11 @@ def record(
 
 def write(path: Path, result: Mapping[str, Any]) -> None:
     """Write a result as JSON, whole or not at all. Raises MachineError where it cannot."""
-    text = json.dumps(result, indent=2, ensure_ascii=False) + "\n"
+    write_text(path, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, whole or not at all. Raises MachineError where it cannot."""
     with _writable(path) as partial:
         partial.write_text(text, "utf-8")
         partial.replace(path)

@@ -11,7 +11,7 @@ import typer
 from alula.bench import results
 from alula.bench.compare import Comparison, compare, verdict
 from alula.bench.workloads import WORKLOADS, select
-from alula.cli import bench_serve, options
+from alula.cli import bench_serve, bench_shape, options
 from alula.cli.console import print_dim, print_help_alone, print_json, print_text, progress_bar
 from alula.cli.session import load_model, opening
 from alula.errors import UsageError
@@ -26,6 +26,7 @@ _DRAFTER_SHAPES = ("chain:4", "auto")
 
 app = typer.Typer()
 app.command("serve")(bench_serve.serve)
+app.command("kernels")(bench_shape.kernels)
 
 
 @app.callback(invoke_without_command=True)
@@ -36,6 +37,7 @@ def _root(context: typer.Context) -> None:
 
 @app.command("decode")
 def decode(
+    context: typer.Context,
     model: options.Model = "smollm2",
     speculation: Annotated[
         list[str] | None,
@@ -63,6 +65,12 @@ def decode(
     ] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
+    shape: bench_shape.Shape = None,
+    random_weights: bench_shape.RandomWeights = False,
+    batch: bench_shape.Batch = 1,
+    context_tokens: bench_shape.Context = 512,
+    simulate_acceptance: bench_shape.SimulateAcceptance = None,
+    profile: bench_shape.Profile = False,
     json: options.Json = False,
     out: Annotated[
         Path | None,
@@ -71,8 +79,28 @@ def decode(
 ) -> None:
     """Plain decoding against speculation, interleaved on the same prompts, by kind of text.
 
-    Greedy, one answer at a time, a warm-up left out. Exits with 1 where the tokens differ.
+    Greedy, one answer at a time, a warm-up left out. Exits with 1 where the tokens differ. With
+    --shape: what rounds cost, of random weights.
     """
+    bench_shape.refuse_foreign(context, shape)
+    if shape is not None:
+        bench_shape.decode_shape(
+            bench_shape.Asked(
+                shape=shape,
+                speculation=speculation,
+                random_weights=random_weights,
+                batch=batch,
+                context_tokens=context_tokens,
+                simulate_acceptance=simulate_acceptance,
+                profile=profile,
+                repeats=repeats,
+                device=device,
+                dtype=dtype,
+                json=json,
+                out=out,
+            )
+        )
+        return
     with opening(model):
         from alula.bench.decode import Plan, measure, use_threads
 

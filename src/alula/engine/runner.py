@@ -22,7 +22,7 @@ from alula.models.decoder import Decoder
 from alula.ops.sample import Wants
 from alula.sampling.logprobs import top_logprobs
 from alula.sampling.sampler import check, sample
-from alula.speculation.tree import NO_DRAFT, TreeShape
+from alula.speculation.tree import NO_DRAFT, DraftTree, TreeShape
 from alula.speculation.walk import Path, walk
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ class Runner:
         self.rounds: Rounds | None = None
         if graphs and lines.device.type == "cuda":
             self.rounds = CapturedRounds(lines, self._round)
+        self.walk: Callable[[DraftTree, Tensor], Path] = walk
+        """How a draft is accepted. `bench` alone puts another in, to time a given acceptance."""
         self.launches: Counter[str] = Counter()
         """Launches captured, and others by what stood in the way."""
 
@@ -148,7 +150,7 @@ class Runner:
         hidden = self._decoder.forward(launch.ids, launch.rows, self._pool, self._taps)
         # A head may be padded beyond the tokens that exist.
         logits = self._decoder.logits(hidden.last[rows])[:, : lines.sampling.vocabulary]
-        path = walk(launch.tree, self._choose(launch, wants, allow(logits)))
+        path = self.walk(launch.tree, self._choose(launch, wants, allow(logits)))
         emitting = launch.lines[: len(launch.last)]
         emission = lines.cut(emitting, path.tokens, path.length)
         if not self._shape.is_chain:

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -31,8 +32,9 @@ from alula.ops.rope import Rotation
 from alula.ops.rows import Rows
 from alula.ops.sample import LineSettings, Wants
 from alula.ops.store import HeadNorms, places
+from alula.ops.triton import tiles
 from alula.ops.triton.linear import TiledWeight
-from alula.ops.triton.tiles import Tile, tiles
+from alula.ops.triton.tiles import Bucket, Tile, table
 
 
 class Model(NamedTuple):
@@ -55,6 +57,7 @@ SAMPLE = ("smollm2",)
 INEXACT = r"\b(?:fma\S*|\w+\.(?:approx|full)\S*|\w+\S*\.ftz\S*)"
 """Operations on floats that round otherwise than IEEE 754 has it, or twice at once."""
 TOO_LARGE = Tile(16, 64, 256, warps=4, stages=4)
+PROCESSORS = 100
 
 
 class _Driver:
@@ -122,12 +125,12 @@ def launches(model: Model, dtype: torch.dtype, architecture: int) -> Iterator[Ca
 def linears(
     outputs: int, inner: int, dtype: torch.dtype, architecture: int
 ) -> Iterator[Callable[[], Any]]:
-    known = tiles(outputs, dtype, divmod(architecture, 10))
-    weight = TiledWeight(DenseWeight(meta(outputs, inner, dtype=dtype)), known, 100)
-    x = meta(8, inner, dtype=dtype)
-    for tile in known:
-        for out in {dtype, torch.float32}:
-            yield lambda tile=tile, out=out: weight.multiply_in(tile, x, out)
+    known = table(outputs, inner, dtype, divmod(architecture, 10), PROCESSORS)
+    weight = TiledWeight(DenseWeight(meta(outputs, inner, dtype=dtype)), known)
+    for bucket in known:
+        for rows, out in itertools.product((bucket.rows - 1, bucket.rows), {dtype, torch.float32}):
+            x = meta(rows, inner, dtype=dtype)
+            yield lambda x=x, out=out: weight.multiply(x, out)
 
 
 def heads_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], Any]]:
@@ -154,8 +157,8 @@ def heads_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], An
         (8, 1, meta(8, 5, dtype=slots.dtype)),
     ):
         many = meta(count, dtype=torch.int64)
-        table = meta(sequences, 16, dtype=torch.int64)
-        rows = Rows(many, many, many, many, table, table[:, 0], tail)
+        pages = meta(sequences, 16, dtype=torch.int64)
+        rows = Rows(many, many, many, many, pages, many[:sequences], tail)
         tall = meta(count, heads.query, d, dtype=dtype)
         yield lambda rows=rows, tall=tall: forms.plan(rows, 32, heads).attend(tall, pool, pool, 1.0)
 
@@ -234,15 +237,28 @@ def resources(cubin: bytes) -> dict[str, int]:
 def chosen(extent: str, architecture: int) -> Iterator[Callable[[], Any]]:
     """The launches that `extent` asks for."""
     if extent == "too large":
-        weight = TiledWeight(DenseWeight(meta(4096, 4096)), (TOO_LARGE,), 100)
-        yield lambda: weight.multiply_in(TOO_LARGE, meta(8, 4096), torch.bfloat16)
+        yield from with_too_large_a_tile(architecture)
         return
     names, dtypes = SAMPLE, [torch.bfloat16]
     if extent == "all":
         names, dtypes = tuple(MODELS), [torch.bfloat16, torch.float16, torch.float32]
+        known = tiles.read(tiles.FOLDER / tiles.file_name(divmod(architecture, 10)))
+        for shape in known.measured:
+            yield from linears(shape.outputs, shape.inner, torch.bfloat16, architecture)
     for name in names:
         for dtype in dtypes:
             yield from launches(MODELS[name], dtype, architecture)
+
+
+def with_too_large_a_tile(architecture: int) -> Iterator[Callable[[], Any]]:
+    """The linears of an architecture whose table has a measured tile that does not fit."""
+    shape = {"outputs": 4096, "inner": 4096, "itemsize": 2}
+    weight = {**shape, "buckets": [Bucket(16, TOO_LARGE)._asdict()]}
+    with tempfile.TemporaryDirectory() as folder:
+        tiles.FOLDER = Path(folder)
+        path = tiles.FOLDER / tiles.file_name(divmod(architecture, 10))
+        path.write_text(json.dumps({"classes": {}, "weights": [weight]}))
+        yield from linears(4096, 4096, torch.bfloat16, architecture)
 
 
 def main() -> None:

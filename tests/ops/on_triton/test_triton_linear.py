@@ -7,7 +7,7 @@ import torch
 
 from alula.ops.linear import DenseWeight, linear, linear_fp32
 from alula.ops.triton.linear import lay_out
-from alula.ops.triton.tiles import Tile, choose, tiles
+from alula.ops.triton.tiles import Tile, distinct, restricted, table
 
 SHAPES = [(64, 64), (40, 48), (130, 200), (33, 129)]
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 1e-2}
@@ -67,31 +67,22 @@ def test_a_tile_that_adds_in_another_order_is_not_used(
 ) -> None:
     from alula.ops.triton import linear as module
 
+    shape = (4096, 48)
+    processors, capability = module.machine(device)
+    known = table(*shape, torch.float16, capability, processors)
+    tiles = distinct(known)
+
     class Wrong(module.TiledWeight):
         def multiply_in(self, tile: Tile, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-            y = super().multiply_in(self.tiles[0], x, dtype)
-            return y.nextafter(y + 1) if tile == self.tiles[1] else y
+            y = super().multiply_in(tiles[0], x, dtype)
+            return y.nextafter(y + 1) if tile == tiles[1] else y
 
     monkeypatch.setattr(module, "TiledWeight", Wrong)
-    laid_out = lay_out(weight((40, 48), device, torch.float16))
-    known = tiles(40, torch.float16, None)
-    assert laid_out.tiles == (known[0], *known[2:])
+    laid_out = lay_out(weight(shape, device, torch.float16))
+    assert laid_out.table == restricted(known, tiles[2:])
+    assert distinct(laid_out.table) == (tiles[0], *tiles[2:])
 
 
-@pytest.mark.parametrize("outputs", [64, 576, 4096, 49152])
-def test_rows_fill_at_least_half_of_their_tile_and_the_machine(outputs: int) -> None:
-    known = tiles(outputs, torch.bfloat16, None)
-    assert choose(known, 1, outputs, 132) == known[0]
-    for rows in range(1, 600):
-        tile = choose(known, rows, outputs, 132)
-        if tile != known[0]:
-            assert tile.rows < 2 * rows
-            assert 2 * -(-rows // tile.rows) * -(-outputs // tile.outputs) >= 132
-    assert choose(known, 100_000, outputs, 132) == known[-1]
-
-
-def test_default_tiles_fit_the_smallest_shared_memory() -> None:
-    for outputs in (64, 100_000):
-        for dtype in TOLERANCE:
-            for tile in tiles(outputs, dtype, None):
-                assert tile.shared_bytes(dtype.itemsize) <= 99 * 1024
+def test_a_launch_can_be_compiled_ahead(device: torch.device) -> None:
+    tiled = lay_out(weight((40, 48), device, torch.float16))
+    tiled.compile(distinct(tiled.table)[0], 3, torch.float32)

@@ -3,16 +3,28 @@ dimension, every product added in turn to one fp32 accumulator."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from alula.ops.linear import DenseWeight, Weight
-from alula.ops.triton.tiles import Tile, Tiles, choose, tiles
+from alula.ops.triton.tiles import (
+    Capability,
+    Table,
+    Tile,
+    choose,
+    distinct,
+    restricted,
+    table,
+)
 
 _ROW_TILES_PER_GROUP = 8
-_SMALLEST_INNER = 64
+_FEW_ROWS = 256
+"""Up to here rows beyond the edge are masked, not read again."""
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -31,6 +43,7 @@ def linear_kernel(
     group: tl.constexpr,
     has_bias: tl.constexpr,
     is_even: tl.constexpr,
+    masks_rows: tl.constexpr,
 ):
     """A program computes one tile of y [rows, outputs].
 
@@ -46,18 +59,27 @@ def linear_kernel(
     row = (first_tile + place % group_rows) * block_rows + tl.arange(0, block_rows)
     output = place // group_rows * block_outputs + tl.arange(0, block_outputs)
 
-    # Beyond the edge the last row is read again: cheaper than a mask, and never stored.
+    # What is computed beyond the edge is never stored. Among many rows it is cheaper to read the
+    # last one again than to mask; of a few, all processors would read the same bytes at a time.
     at = tl.arange(0, block_inner)
     from_x = x + tl.minimum(row, rows - 1).to(tl.int64)[:, None] * x_stride + at[None, :]
     from_weight = weight + tl.minimum(output, outputs - 1).to(tl.int64)[:, None] * inner
     from_weight += at[None, :]
+    exists = (row < rows)[:, None]
     sums = tl.zeros((block_rows, block_outputs), dtype=tl.float32)
     for start in range(0, inner, block_inner):
-        if is_even:
-            a, b = tl.load(from_x + start), tl.load(from_weight + start)
+        inside = (start + at < inner)[None, :]
+        if is_even and masks_rows:
+            a = tl.load(from_x + start, mask=exists, other=0.0)
+        elif is_even:
+            a = tl.load(from_x + start)
+        elif masks_rows:
+            a = tl.load(from_x + start, mask=exists & inside, other=0.0)
         else:
-            inside = (start + at < inner)[None, :]
             a = tl.load(from_x + start, mask=inside, other=0.0)
+        if is_even:
+            b = tl.load(from_weight + start)
+        else:
             b = tl.load(from_weight + start, mask=inside, other=0.0)
         sums = tl.dot(a, tl.trans(b), sums, input_precision="ieee")
     if has_bias:
@@ -67,25 +89,31 @@ def linear_kernel(
     tl.store(to, sums.to(y.dtype.element_ty), mask=inside)
 
 
+class _Launch(NamedTuple):
+    """What the kernel is launched with."""
+
+    programs: int
+    arguments: tuple[Any, ...]
+    constants: dict[str, Any]
+
+
 class TiledWeight(Weight):
     """A matrix as torch holds it, multiplied by `linear_kernel`."""
 
     layout = "tiled"
     probed_rows = (1, 2, 3, 15, 16, 17, 31, 33, 64, 65, 128, 129, 257)
 
-    def __init__(self, weight: DenseWeight, tiles: Tiles, processors: int) -> None:
+    def __init__(self, weight: DenseWeight, table: Table) -> None:
         self.shape = weight.shape
         self.dtype = weight.dtype
         self.device = weight.device
-        self.tiles = tiles
+        self.table = table
         self._values = weight.values.contiguous()
         self._bias = weight.bias
-        self.processors = processors
 
     def multiply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """See `Weight.multiply`; x has contiguous rows."""
-        tile = choose(self.tiles, x.shape[0], self.shape[0], self.processors)
-        return self.multiply_in(tile, x, dtype)
+        return self.multiply_in(choose(self.table, x.shape[0]), x, dtype)
 
     def multiply_in_any_order(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """See `Weight.multiply_in_any_order`: by cuBLAS."""
@@ -93,47 +121,72 @@ class TiledWeight(Weight):
 
     def multiply_in(self, tile: Tile, x: Tensor, dtype: torch.dtype) -> Tensor:
         """As `multiply`, in a given tile."""
-        rows, (outputs, inner) = x.shape[0], self.shape
-        y = torch.empty(rows, outputs, dtype=dtype, device=x.device)
-        block_inner = tile.inner
-        while inner % block_inner and block_inner > _SMALLEST_INNER:
-            block_inner //= 2
-        linear_kernel[(triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.outputs),)](
-            *(x, self._values, self._bias, y, rows, outputs, inner, x.stride(0)),
-            block_rows=tile.rows,
-            block_outputs=tile.outputs,
-            block_inner=block_inner,
-            group=_ROW_TILES_PER_GROUP,
-            has_bias=self._bias is not None,
-            is_even=inner % block_inner == 0,
-            num_warps=tile.warps,
-            num_stages=tile.stages,
-        )
+        y = torch.empty(x.shape[0], self.shape[0], dtype=dtype, device=x.device)
+        launch = self._launch(tile, x, y)
+        linear_kernel[(launch.programs,)](*launch.arguments, **launch.constants)
         return y
+
+    def compile(self, tile: Tile, rows: int, dtype: torch.dtype) -> None:
+        """Compile what `multiply_in` launches for so many rows, and launch nothing."""
+        x, y = (
+            torch.empty(rows, size, dtype=of, device="meta")
+            for size, of in ((self.shape[1], self.dtype), (self.shape[0], dtype))
+        )
+        launch = self._launch(tile, x, y)
+        linear_kernel.warmup(*launch.arguments, grid=(launch.programs,), **launch.constants)
+
+    def variant(self, tile: Tile, rows: int) -> tuple[Tile, bool]:
+        """What is compiled for a tile at a number of rows: its real steps, and whether it masks
+        rows beyond the edge.
+        """
+        return tile.fitted(self.shape[1]), rows <= _FEW_ROWS and rows % tile.rows != 0
+
+    def _launch(self, tile: Tile, x: Tensor, y: Tensor) -> _Launch:
+        rows, (outputs, inner) = x.shape[0], self.shape
+        tile, masks_rows = self.variant(tile, rows)
+        return _Launch(
+            triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.outputs),
+            (x, self._values, self._bias, y, rows, outputs, inner, x.stride(0)),
+            {
+                "block_rows": tile.rows,
+                "block_outputs": tile.outputs,
+                "block_inner": tile.inner,
+                "group": _ROW_TILES_PER_GROUP,
+                "has_bias": self._bias is not None,
+                "is_even": inner % tile.inner == 0,
+                "masks_rows": masks_rows,
+                "num_warps": tile.warps,
+                "num_stages": tile.stages,
+            },
+        )
 
 
 def lay_out(weight: DenseWeight) -> TiledWeight:
     """The weight for `linear_kernel`, with those tiles that agree about its sums."""
-    processors, capability = _machine(weight.device)
-    known = tiles(weight.shape[0], weight.dtype, capability)
-    agreeing = _agreeing(TiledWeight(weight, known, processors))
-    return TiledWeight(weight, agreeing, processors)
+    processors, capability = machine(weight.device)
+    known = table(*weight.shape, weight.dtype, capability, processors)
+    return TiledWeight(weight, restricted(known, agreeing(TiledWeight(weight, known))))
 
 
-def _agreeing(weight: TiledWeight) -> Tiles:
-    """The tiles whose sums are bit for bit the first one's, tried on this device.
+def agreeing(weight: TiledWeight, tiles: Sequence[Tile] | None = None) -> set[Tile]:
+    """Those of `tiles`, its table's if None, whose sums are bit for bit those of the table's first.
 
-    They may be computed with different instructions of the matrix units.
+    They may be computed with different instructions of the matrix units, so they are tried on
+    this device.
     """
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(weight.tiles[-1].rows + 1, weight.shape[1], generator=generator)
-    x = x.to(weight.device, weight.dtype)
-    first, *others = [weight.multiply_in(tile, x, torch.float32) for tile in weight.tiles]
-    agrees = (True, *(torch.equal(first, other) for other in others))
-    return tuple(tile for tile, agreed in zip(weight.tiles, agrees, strict=True) if agreed)
+    reference, *others = distinct(weight.table)
+    tiles = others if tiles is None else tiles
+    generator = torch.Generator(weight.device).manual_seed(0)
+    most = max(tile.rows for tile in (reference, *tiles))
+    size = (most + 1, weight.shape[1])
+    x = torch.randn(size, generator=generator, device=weight.device).to(weight.dtype)
+    expected = weight.multiply_in(reference, x, torch.float32)
+    return {
+        tile for tile in tiles if torch.equal(weight.multiply_in(tile, x, torch.float32), expected)
+    }
 
 
-def _machine(device: torch.device) -> tuple[int, tuple[int, int] | None]:
+def machine(device: torch.device) -> tuple[int, Capability | None]:
     """Multiprocessors and compute capability."""
     if device.type != "cuda":  # Triton's interpreter
         return 1, None

@@ -1,12 +1,19 @@
-"""The tiles a linear is computed in: a small one for rounds up to a large one for prefill.
+"""The tiles a linear is computed in, by rows: small ones for rounds up to large ones for prefill.
 
 All tiles of a weight add its products in the same order, along the inner dimension, so that the
-choice among them may follow the number of rows.
+choice among them may follow the number of rows. `alula bench kernels --tune` measures which is
+fastest for a weight's shape and writes it into the architecture's file in `tile_tables`; where
+nothing is measured a rule of thumb picks from the few tiles of a class of shapes.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+import math
+from collections.abc import Collection
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,59 +31,135 @@ class Tile(NamedTuple):
         """Shared memory that its pipeline takes."""
         return (self.rows + self.outputs) * self.inner * itemsize * self.stages
 
+    def fitted(self, inner: int) -> Tile:
+        """With steps that divide `inner`, where steps of 64 or more can."""
+        step = self.inner
+        while inner % step and step > _SMALLEST_INNER:
+            step //= 2
+        return self._replace(inner=step)
+
+
+class Bucket(NamedTuple):
+    """Up to so many rows a tile is for."""
+
+    rows: int
+    tile: Tile
+
+
+Table = tuple[Bucket, ...]
+"""By ascending rows; the last tile is for all above as well."""
 
 Tiles = tuple[Tile, ...]
+Capability = tuple[int, int]
 
+ROWS = (4, 16, 32, 48, 64, 128, 256, 512, 1024, 2048)
+"""Where buckets end. Plain steps and short chains of one sequence have one of their own, and so has
+a tree of 32 nodes and its root."""
+
+FOLDER = Path(__file__).with_name("tile_tables")
+_ANY_ARCHITECTURE = "default.json"
+_SMALLEST_INNER = 64
 _WIDE_OUTPUTS = 8192
-_DEFAULT: dict[str, Tiles] = {
-    "narrow": (
-        Tile(16, 32, 128, warps=4, stages=4),
-        Tile(32, 32, 128, warps=4, stages=3),
-        Tile(64, 64, 64, warps=4, stages=4),
-        Tile(128, 128, 64, warps=8, stages=3),
-    ),
-    "wide": (
-        Tile(16, 64, 128, warps=4, stages=4),
-        Tile(32, 64, 128, warps=4, stages=3),
-        Tile(64, 128, 64, warps=4, stages=4),
-        Tile(128, 128, 64, warps=8, stages=3),
-    ),
-    "fp32": (Tile(16, 32, 32, warps=4, stages=3), Tile(64, 64, 32, warps=8, stages=3)),
-}
-_BY_ARCHITECTURE: dict[tuple[int, int], dict[str, Tiles]] = {
-    (9, 0): {
-        "narrow": (
-            Tile(16, 32, 256, warps=4, stages=4),
-            *_DEFAULT["narrow"][1:3],
-            Tile(128, 128, 64, warps=8, stages=4),
-        ),
-        "wide": (
-            *_DEFAULT["wide"][:3],
-            Tile(128, 256, 64, warps=8, stages=4),
-        ),
+
+
+class Shape(NamedTuple):
+    """What a weight's best tiles depend on."""
+
+    outputs: int
+    inner: int
+    itemsize: int
+
+    @property
+    def kind(self) -> str:
+        """Its class, for where it is not measured."""
+        if self.itemsize == 4:
+            return "fp32"
+        return "wide" if self.outputs >= _WIDE_OUTPUTS else "narrow"
+
+
+class Architecture(NamedTuple):
+    """What the file of an architecture says."""
+
+    classes: dict[str, Tiles]
+    measured: dict[Shape, Table]
+
+    def nearest(self, shape: Shape) -> Table | None:
+        """The table of the measured shape that is most like this one."""
+        alike = [known for known in self.measured if known.itemsize == shape.itemsize]
+        if not alike:
+            return None
+        return self.measured[min(alike, key=lambda known: _distance(known, shape))]
+
+
+def file_name(capability: Capability) -> str:
+    """What an architecture's file is called."""
+    return f"sm_{capability[0]}{capability[1]}.json"
+
+
+@cache
+def read(path: Path) -> Architecture:
+    """An architecture's file; empty where there is none."""
+    if not path.is_file():
+        return Architecture({}, {})
+    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    classes = {kind: tuple(Tile(*tile) for tile in of) for kind, of in content["classes"].items()}
+    measured = {
+        Shape(*(weight[key] for key in Shape._fields)): tuple(
+            Bucket(bucket["rows"], Tile(*bucket["tile"])) for bucket in weight["buckets"]
+        )
+        for weight in content["weights"]
     }
-}
-"""Measured ones; an architecture that is not here takes the defaults, which fit all."""
+    return Architecture(classes, measured)
 
 
-def shape_class(outputs: int, dtype: torch.dtype) -> str:
-    """Which tiles suit a weight [outputs, …]."""
-    if dtype.itemsize == 4:
-        return "fp32"
-    return "wide" if outputs >= _WIDE_OUTPUTS else "narrow"
+def table(
+    outputs: int, inner: int, dtype: torch.dtype, capability: Capability | None, processors: int
+) -> Table:
+    """The tiles of a weight [outputs, inner] on an architecture, or on any (None)."""
+    shape = Shape(outputs, inner, dtype.itemsize)
+    known = read(FOLDER / file_name(capability)) if capability else Architecture({}, {})
+    found = known.nearest(shape)
+    if found is not None:
+        return found
+    of_any = read(FOLDER / _ANY_ARCHITECTURE).classes
+    return by_rule(known.classes.get(shape.kind, of_any[shape.kind]), outputs, processors)
 
 
-def tiles(outputs: int, dtype: torch.dtype, capability: tuple[int, int] | None) -> Tiles:
-    """From the smallest to the largest, for an architecture or for any (None)."""
-    known = _BY_ARCHITECTURE.get(capability, {}) if capability else {}
-    kind = shape_class(outputs, dtype)
-    return known.get(kind, _DEFAULT[kind])
+def by_rule(tiles: Tiles, outputs: int, processors: int) -> Table:
+    """For every bucket the largest tile that is half filled and keeps half of the processors busy
+    at the fewest rows of the bucket.
+    """
 
-
-def choose(tiles: Tiles, rows: int, outputs: int, processors: int) -> Tile:
-    """The largest tile that is half filled and keeps half of the processors busy."""
-    for tile in reversed(tiles):
+    def suits(tile: Tile, rows: int) -> bool:
         programs = -(-rows // tile.rows) * -(-outputs // tile.outputs)
-        if tile.rows < 2 * rows and 2 * programs >= processors:
-            return tile
-    return tiles[0]
+        return tile.rows < 2 * rows and 2 * programs >= processors
+
+    fewest = (1, *(rows + 1 for rows in ROWS))
+    suiting = [[tile for tile in tiles if suits(tile, rows)] for rows in fewest]
+    return tuple(
+        Bucket(rows, [tiles[0], *those][-1])
+        for rows, those in zip((*ROWS, 2 * ROWS[-1]), suiting, strict=True)
+    )
+
+
+def choose(table: Table, rows: int) -> Tile:
+    """The tile for a number of rows."""
+    return next((bucket.tile for bucket in table if rows <= bucket.rows), table[-1].tile)
+
+
+def distinct(table: Table) -> Tiles:
+    """The tiles of a table, each once, the one for the fewest rows first."""
+    return tuple(dict.fromkeys(bucket.tile for bucket in table))
+
+
+def restricted(table: Table, allowed: Collection[Tile]) -> Table:
+    """The table with no tiles but the first and `allowed` ones: for others, the one before."""
+    kept: list[Bucket] = []
+    for bucket in table:
+        usable = not kept or bucket.tile in allowed
+        kept.append(bucket if usable else Bucket(bucket.rows, kept[-1].tile))
+    return tuple(kept)
+
+
+def _distance(one: Shape, other: Shape) -> float:
+    return abs(math.log2(one.outputs / other.outputs)) + abs(math.log2(one.inner / other.inner))

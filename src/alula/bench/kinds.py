@@ -1,0 +1,58 @@
+"""What kind of work each kernel of a round does: by its name, and by its place in the round.
+
+A round computes the target's rows, samples, walks, commits and drafts, in this order. Kernels
+that torch brings along (copies, sums, sorts) say nothing by their names: their place tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+LINEAR = "linear"
+ATTENTION = "attention"
+NORM = "norm"
+ROPE = "rope and store"
+ACTIVATION = "activation"
+SAMPLING = "sampling"
+WALK = "walk and commit"
+DRAFTER = "drafter"
+OTHER = "other"
+GAPS = "launch gaps"
+KINDS = (LINEAR, ATTENTION, NORM, ROPE, ACTIVATION, SAMPLING, WALK, DRAFTER, OTHER, GAPS)
+
+_NAMED = (
+    (LINEAR, ("linear_kernel", "gemm", "gemv", "nvjet", "cutlass", "splitkreduce")),
+    (ATTENTION, ("attention_kernel", "attend", "flash", "fmha")),
+    (NORM, ("rms_norm",)),
+    (ROPE, ("rotate_kernel",)),
+    (ACTIVATION, ("silu",)),
+    (SAMPLING, ("adjust_kernel", "draw_kernel", "choose_kernel", "search_kernel")),
+    (WALK, ("walk_kernel", "commit_kernel")),
+)
+_OF_A_WALK = "walk_kernel"
+
+
+def by_name(name: str) -> str:
+    """The kind that a kernel's name tells, `other` where it tells none."""
+    lower = name.lower()
+    return next((kind for kind, parts in _NAMED if any(p in lower for p in parts)), OTHER)
+
+
+def kinds(names: Sequence[str]) -> list[str]:
+    """The kinds of one round's kernels in the order they run.
+
+    From the last linear before the walk (the head) to the walk, all is sampling. Behind the walk
+    all is commit until the drafter's first linear, and the drafter's from there on. Where nothing
+    walks, names decide alone.
+    """
+    found = [by_name(name) for name in names]
+    walk = max((at for at, name in enumerate(names) if _OF_A_WALK in name), default=None)
+    if walk is None:
+        return found
+    linears = [at for at, kind in enumerate(found) if kind == LINEAR]
+    head = max((at for at in linears if at < walk), default=-1)
+    drafter = min((at for at in linears if at > walk), default=len(names))
+    found[head + 1 : walk] = [SAMPLING] * (walk - head - 1)
+    found[walk:drafter] = [WALK] * (drafter - walk)
+    found[drafter:] = [DRAFTER] * (len(names) - drafter)
+    return found

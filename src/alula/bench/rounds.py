@@ -1,0 +1,363 @@
+"""Rounds of a decoder with random weights: what a plain step costs, and one that speculates.
+
+All shapes run by turns over the same weights. On a GPU a round's time is what lies between the
+events at the ends of two, in an engine that runs freely; beside it stands the round's graph alone,
+launched back to back, and the difference of the two is time that the GPU is idle.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from alula.bench.anatomy import Anatomy, dissect, watch
+from alula.bench.random_weights import random_decoder
+from alula.bench.shapes import Subject
+from alula.bench.simulated import SimulatedWalk
+from alula.bench.timing import GraphClock, middle, read_limit
+from alula.engine.core import Engine, LaunchRecord
+from alula.engine.rounds import CapturedRounds, Flight, Rounds
+from alula.engine.settings import Settings
+from alula.engine.speculator import NGRAM_CHAIN, Speculator
+from alula.errors import UsageError
+from alula.models.decoder import Decoder
+from alula.ops.sample import Wants
+from alula.sampling.params import SamplingParams
+from alula.shapes.decoder import DecoderShape
+from alula.speculation.eagle3 import Eagle3
+from alula.speculation.eagle3_checkpoint import random_checkpoint
+from alula.speculation.eagle3_drafter import Eagle3Drafter
+from alula.speculation.ngram import NgramDrafter
+from alula.speculation.tree import NO_DRAFT, TreeShape, chain, parse_shape
+from alula.speculation.walk import walk
+
+OFF = "off"
+_WARM_ROUNDS = 12
+_REPLAYS = 100
+"""Room for launches of the graph alone."""
+_BACK_TO_BACK = 10
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """What is measured. Raises UsageError for what cannot be."""
+
+    subject: Subject
+    speculation: Sequence[str] = ()
+    """off, ngram, chain:K or tree:DEPTHxWIDTH:NODES; plain steps are always measured."""
+    batch: int = 1
+    context: int = 512
+    simulated: tuple[float, ...] | None = None
+    """Acceptance by depth that is forced."""
+    profile: bool = False
+    rounds: int = 20
+    repeats: int = 3
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "context", "rounds", "repeats"):
+            if getattr(self, name) < 1:
+                raise UsageError(
+                    f"{name} cannot be {getattr(self, name)}",
+                    "it must be a whole number of at least 1",
+                    f"give --{name} a larger value, or leave it out",
+                )
+        if self.simulated is not None and all(shape == NO_DRAFT for shape in self.shapes.values()):
+            raise UsageError(
+                "there is no draft whose acceptance could be simulated",
+                "only plain steps are measured",
+                "add --speculation chain:K or tree:DEPTHxWIDTH:NODES",
+            )
+        if self.longest > self.subject.shape.max_positions:
+            raise UsageError(
+                f"a context of {self.context} is too long to be measured",
+                f"with the rounds that are timed it grows to {self.longest}, and the shape is made "
+                f"for {self.subject.shape.max_positions} positions",
+                "give a smaller --context",
+            )
+
+    @property
+    def shapes(self) -> dict[str, TreeShape]:
+        """All contenders, plain first, each once."""
+        return {words: _tree_shape(words) for words in dict.fromkeys((OFF, *self.speculation))}
+
+    @property
+    def longest(self) -> int:
+        """Tokens that a sequence may come to."""
+        rounds = _WARM_ROUNDS + self.rounds * self.repeats + _REPLAYS
+        deepest = max(shape.depth for shape in self.shapes.values())
+        return self.context + rounds * (1 + deepest)
+
+
+@dataclass(frozen=True)
+class RoundTimes:
+    """One contender. Milliseconds; what only a GPU can tell is None elsewhere."""
+
+    shape: str
+    round_ms: float
+    """From the end of one round to the end of the next."""
+    of_plain: float
+    tokens_per_round: float
+    """Of one sequence."""
+    tokens_per_second: float
+    """Of all sequences."""
+    graph_ms: float | None
+    """Of the round's graph, back to back with itself."""
+    idle_us: float | None
+    launches: dict[str, int]
+    """Captured ones, and others by what stood in the way."""
+    simulation_us: float | None
+    """What forcing the acceptance adds to a round; None where it is not forced."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All contenders over one decoder."""
+
+    times: list[RoundTimes]
+    limit_ms: float | None
+    """What reading a plain step's bytes takes at the speed of copying."""
+    bandwidth: float | None
+    """Terabytes a second that copying moves."""
+    anatomies: list[Anatomy]
+
+    def as_json(self) -> dict[str, Any]:
+        """For a result file."""
+        return {
+            "memory_limit_ms": self.limit_ms,
+            "copy_bandwidth_tb_per_s": self.bandwidth,
+            "rounds": [asdict(times) for times in self.times],
+            "anatomies": [anatomy.as_json() for anatomy in self.anatomies],
+        }
+
+
+def measure(plan: RoundPlan, device: torch.device, dtype: torch.dtype) -> Measured:
+    """Run all contenders by turns. Raises ResourceError where the memory does not suffice."""
+    bandwidth = read_limit(device) if device.type == "cuda" else None
+    decoder = random_decoder(plan.subject.shape, device, dtype=dtype)
+    limit = _plain_bytes(decoder, plan) / bandwidth / 1e9 if bandwidth else None
+    network = cache(lambda: _network(plan.subject, decoder))
+    contenders = [_Contender(plan, decoder, words, network) for words in plan.shapes]
+    for contender in contenders:
+        contender.run(_WARM_ROUNDS)
+        contender.forget()
+    for repeat in range(plan.repeats):
+        for contender in contenders[:: 1 if repeat % 2 == 0 else -1]:
+            contender.run(plan.rounds)
+    plain = contenders[0].round_ms
+    anatomies = []
+    if plan.profile and limit is not None:
+        anatomies = [contender.anatomy(1e3 * limit) for contender in contenders]
+    return Measured([each.times(plain) for each in contenders], limit, bandwidth, anatomies)
+
+
+class _Watched(Rounds):
+    """Captured rounds whose flights are kept."""
+
+    def __init__(self, inner: CapturedRounds) -> None:
+        self.inner = inner
+        self.flights: list[Flight] = []
+
+    def launch(self, lines: Sequence[int], pending: int, depth: int, wants: Wants) -> Flight:
+        flight = self.inner.launch(lines, pending, depth, wants)
+        self.flights.append(flight)
+        return flight
+
+
+class _Contender:
+    """One shape with an engine of its own, full of sequences that never end."""
+
+    def __init__(
+        self, plan: RoundPlan, decoder: Decoder, words: str, network: Callable[[], Eagle3]
+    ) -> None:
+        self._plan, self._words, self._shape = plan, words, plan.shapes[words]
+        self._device = decoder.device
+        self._engine = _engine(plan, decoder, _speculator(decoder, words, network))
+        self._walk = None
+        runner = self._engine._runner
+        if plan.simulated is not None and self._shape != NO_DRAFT:
+            self._walk = SimulatedWalk(plan.simulated, self._shape, plan.batch, decoder.device)
+            runner.walk = self._walk
+        self._watched: _Watched | None = None
+        if isinstance(runner.rounds, CapturedRounds):
+            self._watched = runner.rounds = _Watched(runner.rounds)
+        self._records: list[LaunchRecord] = []
+        self._periods: list[float] = []
+        self._engine.observers.append(self._records.append)
+
+    def run(self, rounds: int) -> None:
+        """So many rounds of all sequences; their times are kept."""
+        first = sum(not record.chunk_rows for record in self._records)
+        if self._watched:
+            self._watched.flights.clear()
+        while sum(not record.chunk_rows for record in self._records) < first + rounds:
+            self._engine.step()
+        self._periods += self._device_periods() or self._host_periods(rounds)
+
+    def forget(self) -> None:
+        """What was before was warming up."""
+        self._periods.clear()
+        self._records.clear()
+
+    def _device_periods(self) -> list[float]:
+        if self._watched is None:
+            return []
+        torch.cuda.synchronize(self._device)
+        ends = [flight.landed for flight in self._watched.flights if flight.landed is not None]
+        return [float(one.elapsed_time(next_)) for one, next_ in itertools.pairwise(ends)]
+
+    def _host_periods(self, rounds: int) -> list[float]:
+        return [1e3 * record.seconds for record in self._records[-rounds:]]
+
+    @property
+    def round_ms(self) -> float:
+        """The median."""
+        return middle(self._periods)
+
+    def times(self, plain: float) -> RoundTimes:
+        """What it came to, against plain steps of `plain` milliseconds."""
+        rounds = [record for record in self._records if not record.chunk_rows]
+        tokens = sum(record.emitted for record in rounds) / len(rounds)
+        graph = self._back_to_back()
+        return RoundTimes(
+            shape=self._words,
+            round_ms=self.round_ms,
+            of_plain=self.round_ms / plain,
+            tokens_per_round=tokens / self._plan.batch,
+            tokens_per_second=1e3 * tokens / self.round_ms,
+            graph_ms=graph,
+            idle_us=None if graph is None else 1e3 * (self.round_ms - graph),
+            launches=dict(self._engine._runner.launches),
+            simulation_us=self._simulation_us(),
+        )
+
+    def anatomy(self, limit_us: float) -> Anatomy:
+        """Of the graph with the deepest draft."""
+        assert self._watched is not None
+        replay, graph_ms = self._watched.inner.replay_deepest(), self._back_to_back()
+        assert graph_ms is not None
+        name = f"{self._plan.subject.name}, batch {self._plan.batch}, {self._words}"
+        return dissect(name, watch(replay), 1e3 * graph_ms, limit_us)
+
+    def _back_to_back(self) -> float | None:
+        if self._watched is None:
+            return None
+        replay = self._watched.inner.replay_deepest()
+        start, end = (_event() for _ in range(2))
+        taken = []
+        for _ in range(3):
+            replay()
+            start.record()
+            for _ in range(_BACK_TO_BACK):
+                replay()
+            end.record()
+            end.synchronize()
+            taken.append(float(start.elapsed_time(end)) / _BACK_TO_BACK)
+        return middle(taken)
+
+    def _simulation_us(self) -> float | None:
+        """What the forced walk takes beyond an ordinary one, as a part of a graph."""
+        forced = self._walk
+        if forced is None or self._device.type != "cuda":
+            return None
+        nodes = torch.arange(self._shape.nodes, device=self._device)
+        tree = chain(nodes.repeat(self._plan.batch, 1))
+        choice = tree.tokens.new_zeros(self._plan.batch, self._shape.nodes + 1)
+
+        def us(launch: Callable[[], object]) -> float:
+            clock = GraphClock(launch)
+            return middle([clock() for _ in range(9)])
+
+        return us(lambda: forced(tree, choice)) - us(lambda: walk(tree, choice))
+
+
+class _NoText:
+    """As much of a tokenizer as an engine needs."""
+
+    def __init__(self, shape: DecoderShape) -> None:
+        self.vocab_size = shape.vocab_size
+        self.eos_ids: frozenset[int] = frozenset()
+
+    def is_special(self, _token: int) -> bool:
+        """No token is."""
+        return False
+
+    def token_bytes(self, _token: int) -> bytes:
+        """One letter for all."""
+        return b"a"
+
+
+def _engine(plan: RoundPlan, decoder: Decoder, speculator: Speculator) -> Engine:
+    """An engine with a whole batch waiting."""
+    spare = 2 * (1 + speculator.shape.nodes) + 64
+    settings = Settings(
+        max_sequences=plan.batch,
+        max_length=plan.longest,
+        cache_tokens=plan.batch * (plan.longest + spare) + spare,
+        chunk_rows=4096,
+        prefix_cache=False,
+    )
+    model: Any = SimpleNamespace(decoder=decoder, tokenizer=_NoText(decoder.shape))
+    engine = Engine(model, settings, speculator)
+    generator = torch.Generator().manual_seed(0)
+    for number in range(plan.batch):
+        prompt = torch.randint(decoder.shape.vocab_size, (plan.context,), generator=generator)
+        room = plan.longest - plan.context
+        params = SamplingParams(temperature=0.0, max_tokens=room, seed=number, ignore_eos=True)
+        engine.add(prompt.tolist(), params)
+    return engine
+
+
+def _speculator(decoder: Decoder, words: str, network: Callable[[], Eagle3]) -> Speculator:
+    """Prompt lookup, or EAGLE-3 by a network that all such contenders share."""
+    shape = _tree_shape(words)
+    if shape == NO_DRAFT:
+        return Speculator()
+    if words == "ngram":
+        return Speculator(NgramDrafter(shape), "as asked")
+    shared = network()
+    taps = shared.config.taps(decoder.shape.layers)
+    return Speculator(Eagle3Drafter(shared, shape, taps=taps), "as asked")
+
+
+def _network(subject: Subject, decoder: Decoder) -> Eagle3:
+    """Random weights in a body of the target's size."""
+    target = decoder.shape
+    checkpoint = random_checkpoint(
+        hidden_size=target.hidden_size,
+        vocab_size=target.vocab_size,
+        layers=target.layers,
+        heads=target.heads,
+        kv_heads=target.kv_heads,
+        draft_vocab_size=subject.draft_vocabulary,
+        dtype=decoder.dtype,
+        intermediate_size=target.intermediate_size,
+        head_dim=target.head_dim,
+        max_positions=target.max_positions,
+    )
+    return Eagle3(checkpoint, embed=decoder.embed, device=decoder.device, dtype=decoder.dtype)
+
+
+def _tree_shape(words: str) -> TreeShape:
+    if words == "auto":
+        raise UsageError(
+            "--speculation auto cannot be measured with random weights",
+            "it follows acceptance, which means nothing there",
+            "name a shape: chain:K or tree:DEPTHxWIDTH:NODES",
+        )
+    return {OFF: NO_DRAFT, "ngram": NGRAM_CHAIN}.get(words) or parse_shape(words)
+
+
+def _plain_bytes(decoder: Decoder, plan: RoundPlan) -> int:
+    """What a plain step cannot but read: all matrices, and the keys and values of the context."""
+    weights = sum(w.shape[0] * w.shape[1] * w.dtype.itemsize for w in decoder.weights())
+    return weights + plan.batch * plan.context * decoder.cache_bytes_per_token
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
