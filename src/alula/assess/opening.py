@@ -1,0 +1,178 @@
+"""What a change does to gates and to attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from alula.assess.change import Target, expanded
+from alula.assess.situation import Situation
+from alula.diagnosis.chains import KnownGate, chains, observed
+from alula.diagnosis.changes import Change, applied
+from alula.diagnosis.facts import Condition, Facts
+from alula.machine.gate import Gate, GateVerdict, Layer
+
+RUNNING = "running"
+"""The gates in front of everything: an image, a toolkit that knows the GPU, a driver."""
+_OWNERS = {Layer.TOOLKIT: "cuda", Layer.DRIVER: "driver"}
+_TOUCHED = 0.5
+"""Nobody has looked into the owner's other release: it may open the gate or not."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One gate before and after the change."""
+
+    gate: Gate
+    """As it stands before."""
+    before: GateVerdict
+    after: GateVerdict
+    opener: tuple[Change, ...] = ()
+    """The changes without which it would be closed in the end."""
+    touched: bool = False
+    """Whether the change brings another release of the gate's owner."""
+    sources: tuple[str, ...] = ()
+
+    @property
+    def opened(self) -> bool:
+        """Whether the change opens it."""
+        return bool(self.opener) and self.after is GateVerdict.OPEN
+
+    @property
+    def shut(self) -> bool:
+        """Whether the change closes it."""
+        return self.before is not GateVerdict.CLOSED and self.after is GateVerdict.CLOSED
+
+    @property
+    def probability(self) -> float:
+        """That the change opens it: by what is known of the release, else one in two."""
+        if self.opened:
+            return 1.0
+        return _TOUCHED if self.touched and self.after is GateVerdict.UNKNOWN else 0.0
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Everything the change does to gates and attempts."""
+
+    standings: tuple[Standing, ...]
+    unblocked: tuple[str, ...]
+    asked: frozenset[str]
+    """The features that the attempts were about; empty where there are no attempts."""
+
+    def of(self, feature: str) -> tuple[Standing, ...]:
+        """The chain of one feature."""
+        return tuple(each for each in self.standings if each.gate.feature == feature)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """All that have a gate here."""
+        return tuple(dict.fromkeys(each.gate.feature for each in self.standings))
+
+    @property
+    def closed_now(self) -> tuple[Standing, ...]:
+        """Closed before the change."""
+        return tuple(each for each in self.standings if each.before is GateVerdict.CLOSED)
+
+    @property
+    def opened(self) -> tuple[Standing, ...]:
+        """Opened by the change, those among them that a part of it would first close."""
+        return tuple(each for each in self.standings if each.opened)
+
+    @property
+    def shut(self) -> tuple[Standing, ...]:
+        """Closed by the change."""
+        return tuple(each for each in self.standings if each.shut)
+
+    @property
+    def maybe(self) -> tuple[Standing, ...]:
+        """Of which nobody knows."""
+        return tuple(each for each in self.standings if 0 < each.probability < 1)
+
+    def rest(self, feature: str) -> tuple[Standing, ...]:
+        """What stands closed before a feature once the change is made."""
+        return tuple(each for each in self.of(feature) if each.after is GateVerdict.CLOSED)
+
+    def only_measured(self, feature: str) -> bool:
+        """Whether nothing but published measurements stands before it in the end."""
+        return all(each.gate.layer is Layer.MEASURED for each in self.rest(feature))
+
+
+def open_gates(target: Target, situation: Situation) -> Opening:
+    """Hold the change against every known gate and every attempt."""
+    known = tuple(_known(each, target, situation) for each in chains().gates)
+    reported = tuple(_reported(gate, target, situation.facts) for gate in situation.gates)
+    fresh = tuple(each for each in reported if not _is_known(each.gate, known))
+    changes = expanded(target.changes, situation.facts)
+    return Opening(
+        standings=(*known, *fresh),
+        unblocked=tuple(
+            each.attempt.name for each in situation.judged if each.unblocked_by(changes)
+        ),
+        asked=frozenset(met.gate.feature for each in situation.judged for met in each.chain),
+    )
+
+
+def _known(known: KnownGate, target: Target, situation: Situation) -> Standing:
+    facts = situation.facts
+    after = known.verdict(_after(target.changes, facts))
+    needed = tuple(
+        change
+        for change in target.changes
+        if known.verdict(_after(target.without(change), facts)) is GateVerdict.CLOSED
+    )
+    gate = observed(known, facts, situation.gates)
+    return Standing(
+        gate=gate,
+        before=known.verdict(facts),
+        after=after,
+        opener=needed if after is GateVerdict.OPEN else (),
+        touched=target.changes_component(known.gate.component),
+        sources=known.sources,
+    )
+
+
+def _after(changes: tuple[Change, ...], facts: Facts) -> Facts:
+    return applied(expanded(changes, facts), facts)
+
+
+def _reported(gate: Gate, target: Target, facts: Facts) -> Standing:
+    """A gate that only the doctor knows: what another release of its owner does is not known."""
+    owner = _OWNERS.get(gate.layer, gate.component.partition(" ")[0])
+    changes = expanded(target.changes, facts)
+    touched = any(change.component == owner for change in changes)
+    after = GateVerdict.UNKNOWN if touched else GateVerdict.CLOSED
+    return Standing(gate, GateVerdict.CLOSED, after, touched=touched, sources=("alula doctor",))
+
+
+def _is_known(gate: Gate, known: Iterable[Standing]) -> bool:
+    """Whether a gate of the report stands among the known ones, perhaps under another feature."""
+    owner = gate.component.partition(" ")[0]
+    for each in known:
+        other = each.gate
+        if each.before is not GateVerdict.CLOSED or other.layer is not gate.layer:
+            continue
+        if other.feature == gate.feature or other.feature == RUNNING:
+            if gate.layer is Layer.TOOLKIT or other.component in (owner, "the machine"):
+                return True
+    return False
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Facts under which the change would open one more gate."""
+
+    conditions: tuple[Condition, ...]
+    gate: Gate
+
+
+def flips(target: Target, facts: Facts) -> tuple[Flip, ...]:
+    """Under which other facts the change would open a gate that it does not open now."""
+    after = _after(target.changes, facts)
+    found = []
+    for known in chains().gates:
+        decisive = [c for c in known.closed_when if c.holds(facts) and c.holds(after) is False]
+        missing = tuple(c for c in known.closed_when if c.holds(facts) is not True)
+        if decisive and missing:
+            found.append(Flip(missing, known.gate))
+    return tuple(found)
