@@ -171,8 +171,8 @@ def flips(target: Target, facts: Facts) -> tuple[Flip, ...]:
     after = _after(target.changes, facts)
     found = []
     for known in chains().gates:
-        decisive = [c for c in known.closed_when if c.holds(facts) and c.holds(after) is False]
+        altered = (c for c in known.closed_when if facts.get(c.name) != after.get(c.name))
         missing = tuple(c for c in known.closed_when if c.holds(facts) is not True)
-        if decisive and missing:
+        if missing and any(c.holds(after) is False for c in altered):
             found.append(Flip(missing, known.gate))
     return tuple(found)

@@ -16,6 +16,7 @@ from alula.diagnosis.attempts import Attempt, read_attempts
 from alula.diagnosis.doctor import Question, examine
 from alula.diagnosis.facts import Facts
 from alula.diagnosis.features import FEATURES
+from alula.diagnosis.private import without_private
 from alula.diagnosis.report import facts_of, gates_of, load_report
 from alula.diagnosis.together import Judged, judge
 from alula.errors import UsageError
@@ -133,7 +134,10 @@ def _attempts(inquiry: Inquiry) -> tuple[Attempt | None, tuple[Judged, ...]]:
     saved = _saved(inquiry.what_if)
     if saved is not None and (baseline is None or baseline.report is None):
         baseline = replace(baseline or Attempt("baseline"), report=saved)
-    return baseline, tuple(judge(attempt, baseline) for attempt in attempts)
+    judged = (judge(attempt, baseline) for attempt in attempts)
+    return baseline, tuple(
+        replace(each, diagnosis=without_private(each.diagnosis)) for each in judged
+    )
 
 
 def _model(asked: str | None, baseline: Attempt | None, case: Case | None) -> tuple[str, str]:

@@ -18,7 +18,7 @@ import typer
 from typer.main import get_command
 
 from alula import __version__
-from alula.cli import bench, chat, demo, diagnose, doctor, estimate, generate, serve, train
+from alula.cli import assess, bench, chat, demo, diagnose, doctor, estimate, generate, serve, train
 from alula.cli.console import print_error, print_error_json, print_help_alone
 from alula.errors import AlulaError, MachineError, UsageError
 
@@ -51,6 +51,7 @@ app.command("train")(train.train)
 app.command("diagnose")(diagnose.diagnose)
 app.command("doctor")(doctor.doctor)
 app.command("estimate")(estimate.estimate)
+app.command("assess")(assess.assess)
 
 
 @app.callback(invoke_without_command=True)

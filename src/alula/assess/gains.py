@@ -1,0 +1,194 @@
+"""What there is to gain, in tokens a second: by the model of costs, and by what was claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from alula.assess.situation import Situation
+from alula.cost.answer import Asked, claims_checked, setting_of
+from alula.cost.claims.check import Check
+from alula.cost.described import described_machine
+from alula.cost.draft import Acceptance, chain, from_tau
+from alula.cost.estimate import Estimate, Question, estimate
+from alula.cost.machine import KnownDrafter, Machine, known_drafter
+from alula.cost.round import Setting, best_choice, chains
+from alula.errors import UsageError
+
+_DEPTH = 3
+"""Of the drafts that public drafters are measured with."""
+FREE = "all-reduce: free"
+
+
+class Gain(NamedTuple):
+    """A range of tokens a second, and where it comes from."""
+
+    low: float
+    high: float
+    source: str
+
+    def __str__(self) -> str:
+        low, high = f"{self.low:+.0f}", f"{self.high:+.0f}"
+        return low if low == high else f"{low} to {high}"
+
+
+class Bound(NamedTuple):
+    """The most that a kind of change can reach, under a reading of what is known."""
+
+    name: str
+    reading: str
+    tok_s: float
+    source: str
+
+
+class Assumption(NamedTuple):
+    """How many drafts are accepted, and who says so."""
+
+    acceptance: Acceptance
+    said: str
+
+
+@dataclass(frozen=True)
+class Gains:
+    """Everything that can be priced; empty where nothing can."""
+
+    tok_s: float | None = None
+    """The best that is known: measured or claimed, else of the model."""
+    tok_s_from: str = ""
+    rows: int | None = None
+    """Of the draft that is the fastest at the least acceptance; None where none pays or is known."""
+    remedies: dict[str, Gain] | None = None
+    bounds: tuple[Bound, ...] = ()
+    check: Check | None = None
+    why_not: str = ""
+    """Why nothing was priced."""
+    predicted: tuple[str, ...] = ()
+    """What launches and all-reduces should take, for the measurements to come."""
+
+    def of(self, remedy: str) -> Gain | None:
+        """What the first remedy so named brings beside the best draft; None where none is priced."""
+        known = self.remedies or {}
+        return next((known[name] for name in known if name.startswith(remedy)), None)
+
+
+def price_gains(situation: Situation) -> Gains:
+    """Price what the situation allows. Raises ModelError for a model that was named and is none."""
+    check = claims_checked(situation.case) if situation.case else None
+    if not situation.model:
+        return Gains(check=check, why_not="no model is known", bounds=tuple(_claimed(check)))
+    asked = Asked(situation.model, situation.what_if, ranks=situation.ranks)
+    try:
+        machine = described_machine(situation.what_if)
+        setting, _ = setting_of(asked, machine)
+    except UsageError as error:
+        return Gains(check=check, why_not=f"{error.what}: {error.why}")
+    return _priced(situation, machine, setting, check)
+
+
+def _priced(
+    situation: Situation, machine: Machine, setting: Setting, check: Check | None
+) -> Gains:
+    source = f"alula estimate {situation.model} --machine {machine.name} --tp {setting.layout.ranks}"
+    plain = setting.plain_tok_s()
+    known = situation.tok_s or plain
+    public = known_drafter(setting.shape.name, _DEPTH)
+    assumed = tuple(_assumptions(public, check))
+    estimates = [
+        estimate(machine, setting, Question(chain(_DEPTH), each.acceptance)) for each in assumed
+    ] or [estimate(machine, setting, Question(chain(_DEPTH), None))]
+    remedies = _remedies(estimates, source)
+    rows = None
+    if assumed:
+        best = best_choice(setting, assumed[0].acceptance, chains())
+        rows = best.draft.rows if best.draft else None
+    if rows is not None:
+        speeds = [
+            setting.speculative_tok_s(chain(rows - 1), each.acceptance.tau(rows - 1))
+            for each in assumed
+        ]
+        told = f"{source} --draft chain:{rows - 1}; {'; '.join(each.said for each in assumed)}"
+        remedies["rows"] = Gain(min(speeds) - plain, max(speeds) - plain, told)
+    if public is not None:
+        remedies["drafter"] = _better_drafter(setting, public, source)
+    return Gains(
+        tok_s=known,
+        tok_s_from="the baseline" if situation.tok_s else source,
+        rows=rows,
+        remedies=remedies,
+        bounds=(*_modelled(estimates, source), *_claimed(check)),
+        check=check,
+        predicted=_predicted(setting),
+    )
+
+
+def _assumptions(public: KnownDrafter | None, check: Check | None) -> Iterator[Assumption]:
+    """The least that public drafters reach, and what the claims come to."""
+    if public is not None:
+        said = f"τ {public.tau_low:g} with {_DEPTH} drafts, the least of {public.name}"
+        yield Assumption(from_tau(public.tau_low, chain(_DEPTH)), f"{said} ({public.source})")
+    if check is None:
+        return
+    tau = _figure(check, "bound: the weights dominate", "tau")
+    steps = check.case.assumed.draft_steps
+    if tau is not None and steps is not None and 1 <= tau <= steps + 1:
+        said = f"τ {tau:.2f} with {steps} drafts, as the claims imply"
+        yield Assumption(from_tau(tau, chain(steps)), said)
+
+
+def _remedies(estimates: Iterable[Estimate], source: str) -> dict[str, Gain]:
+    found: dict[str, list[float]] = {}
+    for each in estimates:
+        for worth in each.worths:
+            found.setdefault(worth.remedy.name, []).append(worth.gain_tok_s)
+    return {
+        name: Gain(min(values), max(values), f"{source}, remedy {name!r}")
+        for name, values in found.items()
+    }
+
+
+def _better_drafter(setting: Setting, public: KnownDrafter, source: str) -> Gain:
+    """From the least to the most that public drafters reach."""
+    least, most = (
+        best_choice(setting, from_tau(tau, chain(_DEPTH)), chains()).tok_s
+        for tau in (public.tau_low, public.tau_high)
+    )
+    told = f"{source} --tau {public.tau_low:g} against --tau {public.tau_high:g}; {public.source}"
+    return Gain(0.0, most - least, told)
+
+
+def _modelled(estimates: Iterable[Estimate], source: str) -> Iterator[Bound]:
+    free = [
+        worth.best.tok_s for each in estimates for worth in each.worths if worth.remedy.name == FREE
+    ]
+    if free:
+        reading = "every all-reduce is free; the best draft, or none"
+        yield Bound("the model of costs", reading, max(free), f"{source}, remedy {FREE!r}")
+
+
+def _claimed(check: Check | None) -> Iterator[Bound]:
+    if check is None:
+        return
+    for finding in check.findings:
+        if finding.name.startswith("bound:") and "tok_s" in finding.figures:
+            name = finding.name.removeprefix("bound: ")
+            source = f"alula estimate --check: {finding.arithmetic}"
+            yield Bound(f"the claims, if {name}", finding.reading, finding.figures["tok_s"], source)
+
+
+def _figure(check: Check, name: str, figure: str) -> float | None:
+    found = (each.figures.get(figure) for each in check.findings if each.name == name)
+    return next(found, None)
+
+
+def _predicted(setting: Setting) -> tuple[str, ...]:
+    one, many = (setting.step(rows).total_s * 1e3 for rows in (1, 16))
+    told = [f"a launch with 1 row and with 16 rows: {one:.0f} and {many:.0f} ms by the model"]
+    if setting.layout.ranks > 1:
+        small, large = (setting.exchange_s(rows) * 1e6 for rows in (1, 16))
+        told.append(
+            f"one all-reduce of {setting.payload_bytes(1) / 1024:.0f} and of "
+            f"{setting.payload_bytes(16) / 1024:.0f} KiB inside a graph: {small:.0f} and "
+            f"{large:.0f} µs by the model"
+        )
+    return tuple(told)

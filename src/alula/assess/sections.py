@@ -1,0 +1,224 @@
+"""What stands behind the verdict, as tables: gates, gains, prices, alternatives, what next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from alula.assess.alternatives import Option
+from alula.assess.change import Target, expanded, shown
+from alula.assess.citing import attempt_key, gate_key, option_key
+from alula.assess.evidence import Ledger, Row, Section
+from alula.assess.gains import Gains
+from alula.assess.opening import Opening, Standing, flips
+from alula.assess.price import Price
+from alula.assess.situation import Situation
+from alula.diagnosis.answer import escaped
+
+_CLAIMS = "alula estimate --check"
+
+
+def taken_as(target: Target, situation: Situation, ledger: Ledger) -> Section:
+    """The change, before and after, with what comes along unsaid."""
+    rows = []
+    for change in expanded(target.changes, situation.facts):
+        before = situation.facts.get({"cuda": "nvcc"}.get(change.component, change.component))
+        unsaid = change not in target.changes
+        why = "torch of that CUDA comes along with it" if unsaid else f"as {target.source} says"
+        key = ledger.cite(f"{change.component}: {before or 'not known'} now", situation.report)
+        rows.append(Row((change.component, before or "not known", change.version, why), (key,)))
+    return Section("The change", ("component", "now", "then", "why"), tuple(rows))
+
+
+def attempts(situation: Situation, opening: Opening, ledger: Ledger) -> Section:
+    """Each attempt, who owns its cause, and whether the change reaches it."""
+    rows = []
+    for each in situation.judged:
+        cause = each.diagnosis.cause
+        owner = f"{cause.ruling.owner}, {cause.ruling.layer}" if cause else ""
+        what = cause.ruling.failure_class if cause else "nothing found"
+        does = "unblocks it" if each.attempt.name in opening.unblocked else "does not unblock it"
+        fix = cause.ruling.fix if cause else ""
+        cells = (escaped(each.attempt.name), what, owner, does, fix)
+        rows.append(Row(cells, (attempt_key(each, ledger),)))
+    headers = ("attempt", "cause", "owner", "the change", "what would")
+    return Section("What was tried", headers, tuple(rows))
+
+
+def opens(opening: Opening, ledger: Ledger) -> Section:
+    """The gates that the change opens, and those it closes."""
+    rows = [
+        Row((_gate(each), each.gate.feature, f"opened by {_openers(each)}"), (key,))
+        for each in opening.opened
+        for key in (gate_key(each, ledger),)
+    ]
+    rows += [
+        Row((_gate(each), each.gate.feature, "closed by it"), (gate_key(each, ledger),))
+        for each in opening.shut
+    ]
+    rows += [
+        Row((_gate(each), each.gate.feature, "perhaps: not looked into"), (gate_key(each, ledger),))
+        for each in opening.maybe
+    ]
+    return Section("What it opens and closes", ("gate", "of", "how"), tuple(rows))
+
+
+def stays_closed(opening: Opening, ledger: Ledger) -> Section:
+    """The gates that stand closed before and after, of what was tried first."""
+    closed = [
+        each for each in opening.closed_now if not each.opened and each not in opening.maybe
+    ]
+    closed.sort(key=lambda each: each.gate.feature not in opening.asked)
+    rows = tuple(
+        Row(
+            (_gate(each), each.gate.feature, each.gate.predicate, each.gate.opened_in or "nothing"),
+            (gate_key(each, ledger),),
+        )
+        for each in closed
+    )
+    headers = ("gate", "of", "it needs", "what is known to open it")
+    return Section("What stays closed", headers, rows)
+
+
+def most(gains: Gains, opening: Opening, ranked: Sequence[Option], ledger: Ledger) -> Section:
+    """The most the change can gain under each reading, and how likely it touches an owner."""
+    rows = []
+    for bound in gains.bounds:
+        key = ledger.cite(f"{bound.name}: at most {bound.tok_s:.0f} tok/s", bound.source)
+        against = "" if gains.tok_s is None else f"{bound.tok_s - gains.tok_s:+.0f}"
+        rows.append(Row((bound.name, bound.reading, f"{bound.tok_s:.0f}", against), (key,)))
+    for finding in gains.check.excluded if gains.check else ():
+        key = ledger.cite(f"{finding.name}: {finding.says}", f"{_CLAIMS}: {finding.arithmetic}")
+        rows.append(Row(("the claims conflict", finding.says, "", ""), (key,)))
+    change = next(each for each in ranked if each.is_change)
+    rows.append(
+        Row(
+            ("probability", f"that it touches the owner of what is closed; {change.why}", "", "")
+            if not gains.bounds
+            else ("probability", change.why, f"{change.probability:g}", ""),
+            tuple(gate_key(each, ledger) for each in opening.opened)
+            or (option_key(change, ledger),),
+        )
+    )
+    if gains.why_not:
+        key = ledger.cite(f"not priced: {gains.why_not}", "alula estimate")
+        rows.append(Row(("not priced", gains.why_not, "", ""), (key,)))
+    now = "" if gains.tok_s is None else f"against {gains.tok_s:g} of {gains.tok_s_from}"
+    headers = ("by", "if", "tok/s", now)
+    return Section("The most it can gain", headers, tuple(rows))
+
+
+def prices(price: Price, ledger: Ledger) -> Section:
+    """Downloads, disk, hours, local changes, regressions."""
+    return Section("Its price", ("what", "how much"), tuple(_prices(price, ledger)))
+
+
+def _prices(price: Price, ledger: Ledger) -> Iterator[Row]:
+    if price.total_gb is not None:
+        key = ledger.cite(f"{price.total_gb:.1f} GB in all", "the lock's sizes")
+        yield Row(("downloads", f"{price.total_gb:.1f} GB"), (key,))
+    for each in () if price.total_gb is not None else price.downloads:
+        size = "not known; alula stack plan reads it" if each.gb is None else f"{each.gb:g} GB"
+        key = ledger.cite(f"{shown(each.change)}: {size}", each.source or "no record of its size")
+        yield Row((f"download of {shown(each.change)}", size), (key,))
+    key = ledger.cite(f"{price.disk_gb:g} GB on disk", price.disk_source)
+    yield Row(("disk", f"about {price.disk_gb:g} GB"), (key,))
+    said = "--hours" if price.hours_said else "assumed by kind of change; say it with --hours"
+    key = ledger.cite(f"{price.hours:g} hours", said)
+    yield Row(("hours", f"{price.hours:g} ({said})"), (key,))
+    yield _local(price.local_changes, ledger)
+    for risk in price.regressions:
+        key = ledger.cite(risk.what, risk.source)
+        yield Row(("known to go wrong", f"{risk.what} ({risk.source})"), (key,))
+
+
+def _local(changes: tuple[str, ...] | None, ledger: Ledger) -> Row:
+    if changes is None:
+        key = ledger.cite("local changes were not looked for", "no environment was named")
+        return Row(("local changes at stake", "not looked for: name it with --env"), (key,))
+    first = "; ".join(changes[:3])
+    more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+    key = ledger.cite(f"{len(changes)} local changes: {first}{more}", "alula stack patches")
+    return Row(("local changes at stake", f"{len(changes)}: {first}{more}".rstrip(": ")), (key,))
+
+
+def alternatives(ranked: Sequence[Option], ledger: Ledger) -> Section:
+    """What one could do, the best first."""
+    rows = tuple(
+        Row(
+            (
+                str(number),
+                each.name,
+                str(each.gain) if each.gain else "not priced",
+                f"{each.probability:g}",
+                "free" if each.is_free else f"{each.hours:g} h",
+                each.why,
+                each.how,
+            ),
+            (option_key(each, ledger),),
+        )
+        for number, each in enumerate(ranked, 1)
+    )
+    headers = ("", "option", "tok/s", "probability", "price", "why", "how")
+    return Section("What one could do, by gain × probability ÷ price", headers, rows)
+
+
+def would_change(target: Target, situation: Situation, ledger: Ledger) -> Section:
+    """Under which facts the answer would be another one."""
+    rows = []
+    for flip in flips(target, situation.facts):
+        gate = flip.gate
+        facts = " and ".join(each.said(situation.facts) for each in flip.conditions)
+        key = ledger.cite(f"{gate.feature}: {gate.predicate}, closed if {facts}", gate.evidence)
+        rows.append(Row((f"{facts}", f"it opens {gate.component}, {gate.layer}", gate.feature), (key,)))
+    return Section("What would change the answer", ("if", "then", "of"), tuple(rows))
+
+
+def measurements(gains: Gains, situation: Situation, ledger: Ledger) -> Section:
+    """The next two, and what they should show."""
+    told: list[tuple[str, str]] = []
+    if gains.check is not None and gains.check.decides:
+        told += [(gains.check.decides, _CLAIMS)]
+    told += [(each, "alula estimate") for each in gains.predicted]
+    if not situation.facts.get("p2p"):
+        told.append(("alula doctor --probe p2p: whether peer access works", "the doctor's report"))
+    told.append(
+        ("a plain run, three times, as a baseline for everything else", "docs/diagnose.md")
+    )
+    two = told[:1] if gains.check is not None and gains.check.decides else told[:2]
+    rows = tuple(Row((text,), (ledger.cite(text, source),)) for text, source in two)
+    return Section("The next two measurements", ("",), rows)
+
+
+def lacking(gains: Gains, situation: Situation, ledger: Ledger) -> Section:
+    """What was not given, and what it would have decided."""
+    told = {
+        "--attempts: which failures the change would have to unblock": not situation.judged,
+        "--claims: which figures of yours exclude each other": situation.case is None,
+        "--model: what there is to gain": not situation.model,
+        "a measured speed of the baseline": situation.tok_s is None,
+        "whether peer access works (alula doctor --probe p2p)": not situation.facts.get("p2p"),
+        "which nvcc compiles kernels at run time": not situation.facts.get("nvcc"),
+        "which GPUs there are": not situation.facts.get("capability"),
+    }
+    rows = tuple(
+        Row((text,), (ledger.cite(f"not given: {text}", situation.report),))
+        for text, is_lacking in told.items()
+        if is_lacking
+    )
+    return Section("What is lacking", ("",), rows)
+
+
+def _gate(each: Standing) -> str:
+    return f"{each.gate.component}, {each.gate.layer}"
+
+
+def _openers(each: Standing) -> str:
+    return " and ".join(map(shown, each.opener))
+
+
+def evidence(ledger: Ledger) -> Section:
+    """Everything that was cited."""
+    rows: Iterable[Row] = (
+        Row((key, fact.what, fact.source), (key,)) for key, fact in ledger.by_key().items()
+    )
+    return Section("Evidence", ("", "what", "where"), tuple(rows))

@@ -1,0 +1,153 @@
+"""The answer in a line: worth it, not worth it, or not to be decided from what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from alula.assess.alternatives import Option, first_free
+from alula.assess.change import Target
+from alula.assess.citing import attempt_key, gate_key, option_key
+from alula.assess.evidence import Ledger, Row
+from alula.assess.opening import RUNNING, Opening, Standing
+from alula.assess.situation import Situation
+
+
+class Verdict(IntEnum):
+    """As exit codes."""
+
+    WORTH_IT = 0
+    NOT_WORTH_IT = 3
+    UNDECIDED = 4
+
+
+@dataclass(frozen=True)
+class Line:
+    """The verdict and its sentences, each with its evidence."""
+
+    verdict: Verdict
+    sentences: tuple[Row, ...]
+
+    def __str__(self) -> str:
+        return " ".join(row.cells[0] for row in self.sentences)
+
+
+def decide(
+    target: Target,
+    situation: Situation,
+    opening: Opening,
+    ranked: Sequence[Option],
+    ledger: Ledger,
+) -> Line:
+    """Decide, and say why in a line."""
+    teller = _Teller(target, situation, opening, ledger)
+    verdict, sentences = teller.verdict()
+    sentences = [*sentences, *teller.closing()]
+    free = first_free(ranked)
+    if verdict is not Verdict.WORTH_IT and free is not None:
+        key = option_key(free, ledger)
+        sentences.append(Row((f"First try {free.name} (free).",), (key,)))
+    return Line(verdict, tuple(sentences))
+
+
+@dataclass(frozen=True)
+class _Teller:
+    target: Target
+    situation: Situation
+    opening: Opening
+    ledger: Ledger
+
+    def verdict(self) -> tuple[Verdict, list[Row]]:
+        running = [each for each in self.opening.opened if each.gate.feature == RUNNING]
+        if running and not self.opening.shut:
+            return Verdict.WORTH_IT, list(self._needed(running))
+        if self.opening.unblocked:
+            return Verdict.WORTH_IT, [self._unblocks()]
+        if not self.situation.facts.get("capability"):
+            key = self.ledger.cite("no GPU is described", self.situation.report)
+            return Verdict.UNDECIDED, [Row(("Undecided: nothing is known of the GPUs.",), (key,))]
+        if undecided := [*self._to_be_measured(), *self._not_looked_into()]:
+            return Verdict.UNDECIDED, undecided
+        return Verdict.NOT_WORTH_IT, [self._in_vain()]
+
+    def closing(self) -> Iterator[Row]:
+        """What the change breaks."""
+        shut = [each for each in self.opening.shut if each.gate.feature == RUNNING]
+        if shut:
+            owners = ", ".join(dict.fromkeys(each.gate.component for each in shut))
+            text = f"As it stands it breaks {_number(shut, 'requirement')} of {owners}."
+            yield Row((text,), self._keys(shut))
+
+    def _needed(self, running: list[Standing]) -> Iterator[Row]:
+        what = "; ".join(f"{each.gate.component} lacks {each.gate.predicate}" for each in running)
+        yield Row((f"Worth it: nothing runs without it: {what}.",), self._keys(running))
+        rest = self.opening.rest(RUNNING)
+        if rest:
+            told = "; ".join(f"{each.gate.component}: {each.gate.predicate}" for each in rest)
+            yield Row((f"Not enough alone, still closed: {told}.",), self._keys(rest))
+
+    def _unblocks(self) -> Row:
+        names = ", ".join(self.opening.unblocked)
+        return Row((f"Worth it: {self._count()} ({names}).",), self._attempts())
+
+    def _to_be_measured(self) -> Iterator[Row]:
+        """Features before which the change leaves nothing but published measurements."""
+        for feature in self._features():
+            opened = [each for each in self.opening.of(feature) if each.opened]
+            if not opened or not self.opening.only_measured(feature):
+                continue
+            rest = self.opening.rest(feature)
+            behind = "; behind it stands a measurement made elsewhere" if rest else ""
+            unblocks = f"{self._count()}, but" if self._failed() else self._subject("opens")
+            text = f"Undecided: {unblocks} {_number(opened, 'gate')} of {feature}{behind}."
+            yield Row((text,), (*self._keys(opened), *self._keys(rest)))
+            return
+
+    def _not_looked_into(self) -> Iterator[Row]:
+        wanted = frozenset((RUNNING, *self._features()))
+        maybe = [
+            each
+            for each in self.opening.maybe
+            if not self.opening.asked or each.gate.feature in wanted
+        ]
+        if maybe:
+            text = f"Undecided: nobody has looked into what {self.target.title} does to "
+            yield Row((f"{text}{_number(maybe, 'gate')}.",), self._keys(maybe))
+
+    def _in_vain(self) -> Row:
+        opened = self.opening.opened
+        if self._failed():
+            gates = f", and {_number(opened, 'gate')} with others closed behind" if opened else ""
+            text = f"Not for these failures: {self._count()}{gates}."
+            return Row((text,), (*self._attempts(), *self._keys(opened)))
+        closed = self.opening.closed_now
+        vain = ", and no feature with them" if opened else ""
+        text = f"No: {self._subject('opens')} {len(opened)} of {len(closed)} closed gates{vain}."
+        return Row((text,), (*self._keys(closed), *self._keys(opened)))
+
+    def _features(self) -> tuple[str, ...]:
+        """What was tried; everything where nothing was."""
+        asked = self.opening.asked
+        return tuple(name for name in self.opening.features if not asked or name in asked)
+
+    def _count(self) -> str:
+        return f"{self._subject('opens')} {len(self.opening.unblocked)} of {len(self._failed())}"
+
+    def _failed(self) -> list[str]:
+        judged = self.situation.judged
+        return [each.attempt.name for each in judged if each.diagnosis.cause is not None]
+
+    def _subject(self, verb: str) -> str:
+        return f"{self.target.title} {verb[:-1] if self.target.is_plural else verb}"
+
+    def _attempts(self) -> tuple[str, ...]:
+        """Cites the cause of every attempt."""
+        return tuple(attempt_key(each, self.ledger) for each in self.situation.judged)
+
+    def _keys(self, gates: Iterable[Standing]) -> tuple[str, ...]:
+        return tuple(gate_key(each, self.ledger) for each in gates)
+
+
+def _number(things: Sequence[object], name: str) -> str:
+    return f"{len(things)} {name}" + ("" if len(things) == 1 else "s")
