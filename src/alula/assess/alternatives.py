@@ -45,8 +45,8 @@ class Option:
 
     @property
     def expected(self) -> float:
-        """Gain × probability, by the lower end of the gain."""
-        return (self.gain.low if self.gain else 0.0) * self.probability
+        """Gain × probability, by the middle of the gain."""
+        return (self.gain.middle if self.gain else 0.0) * self.probability
 
     @property
     def rank(self) -> tuple[bool, float, float]:
@@ -72,7 +72,7 @@ def options(
 def first_free(ranked: Sequence[Option]) -> Option | None:
     """What to try first: free, able to work, and not to leave everything as it is."""
     able = (each for each in ranked if each.is_free and each.probability > 0)
-    return next((each for each in able if each.gain is None or each.gain.low > 0), None)
+    return next((each for each in able if each.gain is None or each.gain.middle > 0), None)
 
 
 def _option(entry: dict[str, Any], facts: Facts, gains: Gains) -> Option:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from alula.assess import sections
@@ -58,6 +57,7 @@ def assess(target: Target, inquiry: Inquiry, hours: float | None = None) -> Answ
         sections.most(gains, opening, ranked, ledger),
         sections.prices(own, ledger),
         sections.alternatives(ranked, ledger),
+        sections.how(ranked, ledger),
         sections.would_change(target, situation, ledger),
         sections.measurements(gains, situation, ledger),
         sections.lacking(gains, situation, ledger),
@@ -107,8 +107,3 @@ def _option(each: Option) -> dict[str, Any]:
         "hours": each.hours,
         "is_change": each.is_change,
     }
-
-
-def question(texts: Sequence[str], plan: Path | None) -> str:
-    """The change as it was asked, for a document that is kept."""
-    return " ".join(texts) if plan is None else f"--plan {plan.name}"

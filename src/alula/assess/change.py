@@ -115,7 +115,7 @@ def _parsed(text: str) -> Change:
 
 def _from_plan(path: Path) -> Target:
     plan = read_plan(path)
-    return Target(plan.name, plan.changes, source=path.name)
+    return Target(" ".join(plan.name.split()), plan.changes, source=path.name)
 
 
 def _from_lock(path: Path) -> Target:

@@ -13,9 +13,10 @@ def gate_key(each: Standing, ledger: Ledger) -> str:
     """Cites a gate with what was observed of it."""
     gate = each.gate
     what = f"{gate.feature}: {gate.component}, {gate.layer}: {gate.predicate}"
+    stood = f"{each.before} before, {each.after} after"
     found = f"; {gate.observed}" if gate.observed else ""
     places = dict.fromkeys(filter(None, (gate.evidence, *each.sources)))
-    return ledger.cite(f"{what}: {each.before} before, {each.after} after{found}", "; ".join(places))
+    return ledger.cite(f"{what}: {stood}{found}", "; ".join(places))
 
 
 def attempt_key(each: Judged, ledger: Ledger) -> str:

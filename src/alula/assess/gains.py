@@ -28,6 +28,11 @@ class Gain(NamedTuple):
     high: float
     source: str
 
+    @property
+    def middle(self) -> float:
+        """Of the range."""
+        return (self.low + self.high) / 2
+
     def __str__(self) -> str:
         low, high = f"{self.low:+.0f}", f"{self.high:+.0f}"
         return low if low == high else f"{low} to {high}"
@@ -86,10 +91,10 @@ def price_gains(situation: Situation) -> Gains:
     return _priced(situation, machine, setting, check)
 
 
-def _priced(
-    situation: Situation, machine: Machine, setting: Setting, check: Check | None
-) -> Gains:
-    source = f"alula estimate {situation.model} --machine {machine.name} --tp {setting.layout.ranks}"
+def _priced(situation: Situation, machine: Machine, setting: Setting, check: Check | None) -> Gains:
+    source = (
+        f"alula estimate {situation.model} --machine {machine.name} --tp {setting.layout.ranks}"
+    )
     plain = setting.plain_tok_s()
     known = situation.tok_s or plain
     public = known_drafter(setting.shape.name, _DEPTH)
@@ -116,7 +121,7 @@ def _priced(
         tok_s_from="the baseline" if situation.tok_s else source,
         rows=rows,
         remedies=remedies,
-        bounds=(*_modelled(estimates, source), *_claimed(check)),
+        bounds=(*_kept(rows, remedies, plain), *_modelled(estimates, source), *_claimed(check)),
         check=check,
         predicted=_predicted(setting),
     )
@@ -155,6 +160,13 @@ def _better_drafter(setting: Setting, public: KnownDrafter, source: str) -> Gain
     )
     told = f"{source} --tau {public.tau_low:g} against --tau {public.tau_high:g}; {public.source}"
     return Gain(0.0, most - least, told)
+
+
+def _kept(rows: int | None, remedies: dict[str, Gain], plain: float) -> Iterator[Bound]:
+    """What there is without any change, to compare with."""
+    if rows is not None:
+        gain = remedies["rows"]
+        yield Bound("no change", f"{rows} verify rows", plain + gain.high, gain.source)
 
 
 def _modelled(estimates: Iterable[Estimate], source: str) -> Iterator[Bound]:

@@ -171,8 +171,13 @@ def flips(target: Target, facts: Facts) -> tuple[Flip, ...]:
     after = _after(target.changes, facts)
     found = []
     for known in chains().gates:
-        altered = (c for c in known.closed_when if facts.get(c.name) != after.get(c.name))
+        altered = (c for c in known.closed_when if _release(facts, c) != _release(after, c))
         missing = tuple(c for c in known.closed_when if c.holds(facts) is not True)
         if missing and any(c.holds(after) is False for c in altered):
             found.append(Flip(missing, known.gate))
     return tuple(found)
+
+
+def _release(facts: Facts, condition: Condition) -> str:
+    """A fact as conditions compare it: a version without its build."""
+    return facts.get(condition.name).partition("+")[0]

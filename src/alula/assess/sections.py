@@ -64,9 +64,7 @@ def opens(opening: Opening, ledger: Ledger) -> Section:
 
 def stays_closed(opening: Opening, ledger: Ledger) -> Section:
     """The gates that stand closed before and after, of what was tried first."""
-    closed = [
-        each for each in opening.closed_now if not each.opened and each not in opening.maybe
-    ]
+    closed = [each for each in opening.closed_now if not each.opened and each not in opening.maybe]
     closed.sort(key=lambda each: each.gate.feature not in opening.asked)
     rows = tuple(
         Row(
@@ -85,25 +83,21 @@ def most(gains: Gains, opening: Opening, ranked: Sequence[Option], ledger: Ledge
     for bound in gains.bounds:
         key = ledger.cite(f"{bound.name}: at most {bound.tok_s:.0f} tok/s", bound.source)
         against = "" if gains.tok_s is None else f"{bound.tok_s - gains.tok_s:+.0f}"
-        rows.append(Row((bound.name, bound.reading, f"{bound.tok_s:.0f}", against), (key,)))
+        rows.append(
+            Row((bound.name, f"with {bound.reading}", f"{bound.tok_s:.0f}", against), (key,))
+        )
     for finding in gains.check.excluded if gains.check else ():
         key = ledger.cite(f"{finding.name}: {finding.says}", f"{_CLAIMS}: {finding.arithmetic}")
-        rows.append(Row(("the claims conflict", finding.says, "", ""), (key,)))
+        rows.append(Row(("the claims conflict", f"since {finding.says}", "", ""), (key,)))
     change = next(each for each in ranked if each.is_change)
-    rows.append(
-        Row(
-            ("probability", f"that it touches the owner of what is closed; {change.why}", "", "")
-            if not gains.bounds
-            else ("probability", change.why, f"{change.probability:g}", ""),
-            tuple(gate_key(each, ledger) for each in opening.opened)
-            or (option_key(change, ledger),),
-        )
-    )
+    keys = tuple(gate_key(each, ledger) for each in opening.opened)
+    probable = ("probability", change.why, f"{change.probability:g}", "")
+    rows.append(Row(probable, keys or (option_key(change, ledger),)))
     if gains.why_not:
         key = ledger.cite(f"not priced: {gains.why_not}", "alula estimate")
         rows.append(Row(("not priced", gains.why_not, "", ""), (key,)))
     now = "" if gains.tok_s is None else f"against {gains.tok_s:g} of {gains.tok_s_from}"
-    headers = ("by", "if", "tok/s", now)
+    headers = ("by", "reading", "tok/s", now)
     return Section("The most it can gain", headers, tuple(rows))
 
 
@@ -152,14 +146,20 @@ def alternatives(ranked: Sequence[Option], ledger: Ledger) -> Section:
                 f"{each.probability:g}",
                 "free" if each.is_free else f"{each.hours:g} h",
                 each.why,
-                each.how,
             ),
             (option_key(each, ledger),),
         )
         for number, each in enumerate(ranked, 1)
     )
-    headers = ("", "option", "tok/s", "probability", "price", "why", "how")
+    headers = ("", "option", "tok/s", "probability", "price", "why")
     return Section("What one could do, by gain × probability ÷ price", headers, rows)
+
+
+def how(ranked: Sequence[Option], ledger: Ledger) -> Section:
+    """How to do what can work."""
+    able = [each for each in ranked if each.probability > 0 and not each.is_change]
+    rows = tuple(Row((each.name, each.how), (option_key(each, ledger),)) for each in able)
+    return Section("How", ("option", "do"), rows)
 
 
 def would_change(target: Target, situation: Situation, ledger: Ledger) -> Section:
@@ -169,7 +169,9 @@ def would_change(target: Target, situation: Situation, ledger: Ledger) -> Sectio
         gate = flip.gate
         facts = " and ".join(each.said(situation.facts) for each in flip.conditions)
         key = ledger.cite(f"{gate.feature}: {gate.predicate}, closed if {facts}", gate.evidence)
-        rows.append(Row((f"{facts}", f"it opens {gate.component}, {gate.layer}", gate.feature), (key,)))
+        rows.append(
+            Row((f"{facts}", f"it opens {gate.component}, {gate.layer}", gate.feature), (key,))
+        )
     return Section("What would change the answer", ("if", "then", "of"), tuple(rows))
 
 
@@ -181,9 +183,7 @@ def measurements(gains: Gains, situation: Situation, ledger: Ledger) -> Section:
     told += [(each, "alula estimate") for each in gains.predicted]
     if not situation.facts.get("p2p"):
         told.append(("alula doctor --probe p2p: whether peer access works", "the doctor's report"))
-    told.append(
-        ("a plain run, three times, as a baseline for everything else", "docs/diagnose.md")
-    )
+    told.append(("a plain run, three times: the baseline of everything else", "docs/diagnose.md"))
     two = told[:1] if gains.check is not None and gains.check.decides else told[:2]
     rows = tuple(Row((text,), (ledger.cite(text, source),)) for text, source in two)
     return Section("The next two measurements", ("",), rows)

@@ -11,10 +11,11 @@ from alula.cost.telling.document import Document, Table
 def tell(answer: Answer) -> Document:
     """The verdict, the tables with keys of their evidence, and the evidence."""
     shown = (*answer.sections, evidence(answer.ledger))
-    return Document(str(answer.line), tuple(map(_table, shown)), (), as_json(answer))
+    return Document(str(answer.line), tuple(map(table, shown)), (), as_json(answer))
 
 
-def _table(section: Section) -> Table:
+def table(section: Section) -> Table:
+    """A section with the keys of its evidence beside each row."""
     cited = section.title != "Evidence"
     headers = (*section.headers, "evidence") if cited else section.headers
     rows = tuple(

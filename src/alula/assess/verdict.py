@@ -80,8 +80,9 @@ class _Teller:
             yield Row((text,), self._keys(shut))
 
     def _needed(self, running: list[Standing]) -> Iterator[Row]:
-        what = "; ".join(f"{each.gate.component} lacks {each.gate.predicate}" for each in running)
-        yield Row((f"Worth it: nothing runs without it: {what}.",), self._keys(running))
+        what = "; ".join(f"{each.gate.component}, {each.gate.layer}" for each in running)
+        opened = f"{self._subject('opens')} {_number(running, 'gate')} before everything"
+        yield Row((f"Worth it: {opened} ({what}).",), self._keys(running))
         rest = self.opening.rest(RUNNING)
         if rest:
             told = "; ".join(f"{each.gate.component}: {each.gate.predicate}" for each in rest)

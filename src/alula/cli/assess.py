@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from alula.cli import options, whatif_options
 from alula.cli.console import print_json, print_text
 from alula.errors import UsageError
+
+if TYPE_CHECKING:
+    from alula.assess.answer import Answer
 
 
 def assess(
@@ -82,6 +85,8 @@ def assess(
     what_if = WhatIf(machine, gpu or (), driver, links)
     inquiry = Inquiry(what_if, attempts, claims, model, env)
     answer = answer_of(read_target(changes or (), plan), inquiry, hours)
+    if document is not None:
+        _keep(document, answer, " ".join(changes or (f"--plan {plan}",)))
     told = tell(answer)
     if json:
         print_json(told.data)
@@ -94,3 +99,14 @@ def assess(
 
         print_document(told)
     raise typer.Exit(answer.verdict)
+
+
+def _keep(path: Path, answer: Answer, question: str) -> None:
+    from datetime import UTC, datetime
+
+    from alula.assess.living import decision_line, update
+    from alula.assess.plan import plan_sections
+
+    day = datetime.now(UTC).date().isoformat()
+    decision = decision_line(day, question, str(answer.line))
+    update(path, f"Plan: {answer.target.title}", plan_sections(answer), decision)
