@@ -121,18 +121,23 @@ def _change(gains: Gains, opening: Opening, title: str, hours: float) -> Option:
     counting = tuple(_counting(opening))
     runs = any(each.opened and each.gate.feature == RUNNING for each in counting)
     everything = None if gains.tok_s is None else Gain(gains.tok_s, gains.tok_s, gains.tok_s_from)
-    opened = sum(each.opened for each in counting)
     return Option(
         name=title,
         how=_CHANGE,
         gain=everything if runs else gains.of(FREE),
         probability=max((each.probability for each in counting), default=0.0),
-        why=f"gates it opens with nothing but a measurement behind them: {opened}",
+        why=_reach(opening, any(each.opened for each in counting)),
         hours=hours,
         because="nothing runs without it" if runs else "at most: every all-reduce becomes free",
         sources=(),
         is_change=True,
     )
+
+
+def _reach(opening: Opening, counts: bool) -> str:
+    opened = opening.opened
+    behind = ", each with others closed behind it" if opened and not counts else ""
+    return f"it opens {len(opened)} gates; {len(opening.closed_now)} are closed today{behind}"
 
 
 def _counting(opening: Opening) -> Iterator[Standing]:

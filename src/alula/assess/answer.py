@@ -60,7 +60,7 @@ def assess(target: Target, inquiry: Inquiry, hours: float | None = None) -> Answ
         sections.how(ranked, ledger),
         sections.would_change(target, situation, ledger),
         sections.measurements(gains, situation, ledger),
-        sections.lacking(gains, situation, ledger),
+        sections.lacking(situation, ledger),
     )
     kept = tuple(section for section in told if section.rows)
     return Answer(target, situation, opening, gains, own, ranked, line, kept, ledger)

@@ -16,7 +16,7 @@ from alula.cost.machine import KnownDrafter, Machine, known_drafter
 from alula.cost.round import Setting, best_choice, chains
 from alula.errors import UsageError
 
-_DEPTH = 3
+_DEEPEST = 8
 """Of the drafts that public drafters are measured with."""
 FREE = "all-reduce: free"
 
@@ -47,6 +47,17 @@ class Bound(NamedTuple):
     source: str
 
 
+class Public(NamedTuple):
+    """A model's public drafters, and the depth their figures are taken to hold for."""
+
+    drafter: KnownDrafter
+    depth: int
+
+    def acceptance(self, tau: float) -> Acceptance:
+        """What it takes to reach an accepted length."""
+        return from_tau(tau, chain(self.depth))
+
+
 class Assumption(NamedTuple):
     """How many drafts are accepted, and who says so."""
 
@@ -62,7 +73,7 @@ class Gains:
     """The best that is known: measured or claimed, else of the model."""
     tok_s_from: str = ""
     rows: int | None = None
-    """Of the draft that is the fastest at the least acceptance; None where none pays or is known."""
+    """Of the fastest draft at the least acceptance; None where none pays or is known."""
     remedies: dict[str, Gain] | None = None
     bounds: tuple[Bound, ...] = ()
     check: Check | None = None
@@ -72,7 +83,7 @@ class Gains:
     """What launches and all-reduces should take, for the measurements to come."""
 
     def of(self, remedy: str) -> Gain | None:
-        """What the first remedy so named brings beside the best draft; None where none is priced."""
+        """What the first remedy so named brings beside the best draft; None if it has no price."""
         known = self.remedies or {}
         return next((known[name] for name in known if name.startswith(remedy)), None)
 
@@ -81,14 +92,20 @@ def price_gains(situation: Situation) -> Gains:
     """Price what the situation allows. Raises ModelError for a model that was named and is none."""
     check = claims_checked(situation.case) if situation.case else None
     if not situation.model:
-        return Gains(check=check, why_not="no model is known", bounds=tuple(_claimed(check)))
+        return _unpriced(situation, check, "no model is known")
     asked = Asked(situation.model, situation.what_if, ranks=situation.ranks)
     try:
         machine = described_machine(situation.what_if)
         setting, _ = setting_of(asked, machine)
     except UsageError as error:
-        return Gains(check=check, why_not=f"{error.what}: {error.why}")
+        return _unpriced(situation, check, f"{error.what}: {error.why}")
     return _priced(situation, machine, setting, check)
+
+
+def _unpriced(situation: Situation, check: Check | None, why_not: str) -> Gains:
+    said = "the baseline" if situation.tok_s else ""
+    bounds = tuple(_claimed(check))
+    return Gains(situation.tok_s, said, bounds=bounds, check=check, why_not=why_not)
 
 
 def _priced(situation: Situation, machine: Machine, setting: Setting, check: Check | None) -> Gains:
@@ -97,11 +114,13 @@ def _priced(situation: Situation, machine: Machine, setting: Setting, check: Che
     )
     plain = setting.plain_tok_s()
     known = situation.tok_s or plain
-    public = known_drafter(setting.shape.name, _DEPTH)
+    public = _public(setting.shape.name)
     assumed = tuple(_assumptions(public, check))
-    estimates = [
-        estimate(machine, setting, Question(chain(_DEPTH), each.acceptance)) for each in assumed
-    ] or [estimate(machine, setting, Question(chain(_DEPTH), None))]
+    draft = chain(public.depth if public else 1)
+    acceptances = [each.acceptance for each in assumed] or [None]
+    estimates = [estimate(machine, setting, Question(draft, each)) for each in acceptances]
+    if not estimates[0].fits:
+        return _unpriced(situation, check, f"{situation.model} does not fit into the GPUs' memory")
     remedies = _remedies(estimates, source)
     rows = None
     if assumed:
@@ -127,11 +146,19 @@ def _priced(situation: Situation, machine: Machine, setting: Setting, check: Che
     )
 
 
-def _assumptions(public: KnownDrafter | None, check: Check | None) -> Iterator[Assumption]:
+def _public(model: str) -> Public | None:
+    for depth in range(1, _DEEPEST + 1):
+        if found := known_drafter(model, depth):
+            return Public(found, depth)
+    return None
+
+
+def _assumptions(public: Public | None, check: Check | None) -> Iterator[Assumption]:
     """The least that public drafters reach, and what the claims come to."""
     if public is not None:
-        said = f"τ {public.tau_low:g} with {_DEPTH} drafts, the least of {public.name}"
-        yield Assumption(from_tau(public.tau_low, chain(_DEPTH)), f"{said} ({public.source})")
+        least, name = public.drafter.tau_low, public.drafter.name
+        said = f"τ {least:g} with {public.depth} drafts, the least of {name}"
+        yield Assumption(public.acceptance(least), f"{said} ({public.drafter.source})")
     if check is None:
         return
     tau = _figure(check, "bound: the weights dominate", "tau")
@@ -152,13 +179,14 @@ def _remedies(estimates: Iterable[Estimate], source: str) -> dict[str, Gain]:
     }
 
 
-def _better_drafter(setting: Setting, public: KnownDrafter, source: str) -> Gain:
+def _better_drafter(setting: Setting, public: Public, source: str) -> Gain:
     """From the least to the most that public drafters reach."""
+    known = public.drafter
     least, most = (
-        best_choice(setting, from_tau(tau, chain(_DEPTH)), chains()).tok_s
-        for tau in (public.tau_low, public.tau_high)
+        best_choice(setting, public.acceptance(tau), chains()).tok_s
+        for tau in (known.tau_low, known.tau_high)
     )
-    told = f"{source} --tau {public.tau_low:g} against --tau {public.tau_high:g}; {public.source}"
+    told = f"{source} --tau {known.tau_low:g} against --tau {known.tau_high:g}; {known.source}"
     return Gain(0.0, most - least, told)
 
 
@@ -166,7 +194,7 @@ def _kept(rows: int | None, remedies: dict[str, Gain], plain: float) -> Iterator
     """What there is without any change, to compare with."""
     if rows is not None:
         gain = remedies["rows"]
-        yield Bound("no change", f"{rows} verify rows", plain + gain.high, gain.source)
+        yield Bound("no change", f"at {rows} verify rows", plain + gain.high, gain.source)
 
 
 def _modelled(estimates: Iterable[Estimate], source: str) -> Iterator[Bound]:
@@ -174,7 +202,7 @@ def _modelled(estimates: Iterable[Estimate], source: str) -> Iterator[Bound]:
         worth.best.tok_s for each in estimates for worth in each.worths if worth.remedy.name == FREE
     ]
     if free:
-        reading = "every all-reduce is free; the best draft, or none"
+        reading = "if every all-reduce is free; the best draft, or none"
         yield Bound("the model of costs", reading, max(free), f"{source}, remedy {FREE!r}")
 
 
@@ -185,7 +213,8 @@ def _claimed(check: Check | None) -> Iterator[Bound]:
         if finding.name.startswith("bound:") and "tok_s" in finding.figures:
             name = finding.name.removeprefix("bound: ")
             source = f"alula estimate --check: {finding.arithmetic}"
-            yield Bound(f"the claims, if {name}", finding.reading, finding.figures["tok_s"], source)
+            reading = f"if {finding.reading}"
+            yield Bound(f"the claims: {name}", reading, finding.figures["tok_s"], source)
 
 
 def _figure(check: Check, name: str, figure: str) -> float | None:

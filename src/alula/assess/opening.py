@@ -147,15 +147,17 @@ def _reported(gate: Gate, target: Target, facts: Facts) -> Standing:
 
 def _is_known(gate: Gate, known: Iterable[Standing]) -> bool:
     """Whether a gate of the report stands among the known ones, perhaps under another feature."""
-    owner = gate.component.partition(" ")[0]
-    for each in known:
-        other = each.gate
-        if each.before is not GateVerdict.CLOSED or other.layer is not gate.layer:
-            continue
-        if other.feature == gate.feature or other.feature == RUNNING:
-            if gate.layer is Layer.TOOLKIT or other.component in (owner, "the machine"):
-                return True
-    return False
+    return any(
+        each.before is GateVerdict.CLOSED
+        and each.gate.layer is gate.layer
+        and each.gate.feature in (gate.feature, RUNNING)
+        and (gate.layer is Layer.TOOLKIT or _same_owner(each.gate, gate))
+        for each in known
+    )
+
+
+def _same_owner(known: Gate, reported: Gate) -> bool:
+    return known.component in (reported.component.partition(" ")[0], "the machine")
 
 
 @dataclass(frozen=True)

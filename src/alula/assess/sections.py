@@ -83,9 +83,7 @@ def most(gains: Gains, opening: Opening, ranked: Sequence[Option], ledger: Ledge
     for bound in gains.bounds:
         key = ledger.cite(f"{bound.name}: at most {bound.tok_s:.0f} tok/s", bound.source)
         against = "" if gains.tok_s is None else f"{bound.tok_s - gains.tok_s:+.0f}"
-        rows.append(
-            Row((bound.name, f"with {bound.reading}", f"{bound.tok_s:.0f}", against), (key,))
-        )
+        rows.append(Row((bound.name, bound.reading, f"{bound.tok_s:.0f}", against), (key,)))
     for finding in gains.check.excluded if gains.check else ():
         key = ledger.cite(f"{finding.name}: {finding.says}", f"{_CLAIMS}: {finding.arithmetic}")
         rows.append(Row(("the claims conflict", f"since {finding.says}", "", ""), (key,)))
@@ -96,7 +94,7 @@ def most(gains: Gains, opening: Opening, ranked: Sequence[Option], ledger: Ledge
     if gains.why_not:
         key = ledger.cite(f"not priced: {gains.why_not}", "alula estimate")
         rows.append(Row(("not priced", gains.why_not, "", ""), (key,)))
-    now = "" if gains.tok_s is None else f"against {gains.tok_s:g} of {gains.tok_s_from}"
+    now = "" if gains.tok_s is None else f"against {gains.tok_s:.1f}, {gains.tok_s_from}"
     headers = ("by", "reading", "tok/s", now)
     return Section("The most it can gain", headers, tuple(rows))
 
@@ -189,7 +187,7 @@ def measurements(gains: Gains, situation: Situation, ledger: Ledger) -> Section:
     return Section("The next two measurements", ("",), rows)
 
 
-def lacking(gains: Gains, situation: Situation, ledger: Ledger) -> Section:
+def lacking(situation: Situation, ledger: Ledger) -> Section:
     """What was not given, and what it would have decided."""
     told = {
         "--attempts: which failures the change would have to unblock": not situation.judged,

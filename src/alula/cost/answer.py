@@ -107,7 +107,7 @@ def claims_checked(case: Case) -> Check:
 
 
 def setting_of(asked: Asked, machine: Machine) -> tuple[Setting, tuple[str, ...]]:
-    """What a question fixes, and remarks on it. Raises UsageError or ModelError for what is none."""
+    """What a question fixes, and remarks on it. Raises UsageError or ModelError."""
     shape = find_model(asked.model)
     if asked.weights is not None:
         shape = shape.with_weights(format_named(asked.weights))
