@@ -117,14 +117,16 @@ def _priced(situation: Situation, machine: Machine, setting: Setting, check: Che
     public = _public(setting.shape.name)
     assumed = tuple(_assumptions(public, check))
     draft = chain(public.depth if public else 1)
-    acceptances = [each.acceptance for each in assumed] or [None]
+    acceptances: list[Acceptance | None] = [each.acceptance for each in assumed] or [None]
     estimates = [estimate(machine, setting, Question(draft, each)) for each in acceptances]
     if not estimates[0].fits:
         return _unpriced(situation, check, f"{situation.model} does not fit into the GPUs' memory")
     remedies = _remedies(estimates, source)
     rows = None
     if assumed:
-        best = best_choice(setting, assumed[0].acceptance, chains())
+        # Nobody knows what is accepted beyond the depth that drafters are measured with.
+        known_depths = [each for each in chains() if each.depth <= draft.depth]
+        best = best_choice(setting, assumed[0].acceptance, known_depths)
         rows = best.draft.rows if best.draft else None
     if rows is not None:
         speeds = [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from alula.assess.change import Target, expanded
 from alula.assess.situation import Situation
@@ -56,7 +56,8 @@ class Opening:
     """Everything the change does to gates and attempts."""
 
     standings: tuple[Standing, ...]
-    unblocked: tuple[str, ...]
+    unblocked: Mapping[str, frozenset[str]]
+    """Attempts that would run after the change, with the features they were about."""
     asked: frozenset[str]
     """The features that the attempts were about; empty where there are no attempts."""
 
@@ -93,6 +94,11 @@ class Opening:
         """What stands closed before a feature once the change is made."""
         return tuple(each for each in self.of(feature) if each.after is GateVerdict.CLOSED)
 
+    def behind(self, names: Iterable[str]) -> tuple[Standing, ...]:
+        """What stands closed before the features of unblocked attempts in the end."""
+        features = dict.fromkeys(each for name in names for each in self.unblocked[name])
+        return tuple(each for feature in features for each in self.rest(feature))
+
     def only_measured(self, feature: str) -> bool:
         """Whether nothing but published measurements stands before it in the end."""
         return all(each.gate.layer is Layer.MEASURED for each in self.rest(feature))
@@ -104,13 +110,19 @@ def open_gates(target: Target, situation: Situation) -> Opening:
     reported = tuple(_reported(gate, target, situation.facts) for gate in situation.gates)
     fresh = tuple(each for each in reported if not _is_known(each.gate, known))
     changes = expanded(target.changes, situation.facts)
-    return Opening(
-        standings=(*known, *fresh),
-        unblocked=tuple(
-            each.attempt.name for each in situation.judged if each.unblocked_by(changes)
-        ),
-        asked=frozenset(met.gate.feature for each in situation.judged for met in each.chain),
-    )
+    tried = {
+        each.attempt.name: frozenset(met.gate.feature for met in each.chain)
+        for each in situation.judged
+        if each.unblocked_by(changes)
+    }
+    asked = frozenset(met.gate.feature for each in situation.judged for met in each.chain)
+    found = Opening((*known, *fresh), {}, asked)
+    reached = {
+        name: features
+        for name, features in tried.items()
+        if all(map(found.only_measured, features))
+    }
+    return replace(found, unblocked=reached)
 
 
 def _known(known: KnownGate, target: Target, situation: Situation) -> Standing:

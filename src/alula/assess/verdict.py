@@ -12,6 +12,7 @@ from alula.assess.citing import attempt_key, gate_key, option_key
 from alula.assess.evidence import Ledger, Row
 from alula.assess.opening import RUNNING, Opening, Standing
 from alula.assess.situation import Situation
+from alula.diagnosis.answer import escaped
 
 
 class Verdict(IntEnum):
@@ -63,7 +64,7 @@ class _Teller:
         if running and not self.opening.shut:
             return Verdict.WORTH_IT, list(self._needed(running))
         if self.opening.unblocked:
-            return Verdict.WORTH_IT, [self._unblocks()]
+            return self._unblocks()
         if not self.situation.facts.get("capability"):
             key = self.ledger.cite("no GPU is described", self.situation.report)
             return Verdict.UNDECIDED, [Row(("Undecided: nothing is known of the GPUs.",), (key,))]
@@ -88,9 +89,16 @@ class _Teller:
             told = "; ".join(f"{each.gate.component}: {each.gate.predicate}" for each in rest)
             yield Row((f"Not enough alone, still closed: {told}.",), self._keys(rest))
 
-    def _unblocks(self) -> Row:
-        names = ", ".join(self.opening.unblocked)
-        return Row((f"Worth it: {self._count()} ({names}).",), self._attempts())
+    def _unblocks(self) -> tuple[Verdict, list[Row]]:
+        """Worth it for what has nothing behind; what a measurement speaks against is undecided."""
+        names = self.opening.unblocked
+        clear = [name for name in names if not self.opening.behind([name])]
+        shown = f"{self._count()} ({', '.join(map(escaped, names))})"
+        if clear:
+            return Verdict.WORTH_IT, [Row((f"Worth it: {shown}.",), self._attempts())]
+        behind = self._keys(self.opening.behind(names))
+        text = f"Undecided: {shown}, and a measurement made elsewhere speaks against it."
+        return Verdict.UNDECIDED, [Row((text,), (*self._attempts(), *behind))]
 
     def _to_be_measured(self) -> Iterator[Row]:
         """Features before which the change leaves nothing but published measurements."""
