@@ -10,6 +10,7 @@ from alula.assess.situation import Situation
 from alula.diagnosis.chains import KnownGate, chains, observed
 from alula.diagnosis.changes import Change, applied
 from alula.diagnosis.facts import Condition, Facts
+from alula.diagnosis.together import Judged
 from alula.machine.gate import Gate, GateVerdict, Layer
 
 RUNNING = "running"
@@ -111,11 +112,11 @@ def open_gates(target: Target, situation: Situation) -> Opening:
     fresh = tuple(each for each in reported if not _is_known(each.gate, known))
     changes = expanded(target.changes, situation.facts)
     tried = {
-        each.attempt.name: frozenset(met.gate.feature for met in each.chain)
+        each.attempt.name: _features_of(each)
         for each in situation.judged
         if each.unblocked_by(changes)
     }
-    asked = frozenset(met.gate.feature for each in situation.judged for met in each.chain)
+    asked = frozenset(feature for each in situation.judged for feature in _features_of(each))
     found = Opening((*known, *fresh), {}, asked)
     reached = {
         name: features
@@ -123,6 +124,14 @@ def open_gates(target: Target, situation: Situation) -> Opening:
         if all(map(found.only_measured, features))
     }
     return replace(found, unblocked=reached)
+
+
+def _features_of(each: Judged) -> frozenset[str]:
+    """What an attempt was about: the features of its gates, else what its command names."""
+    met = frozenset(met.gate.feature for met in each.chain)
+    features = chains().features - {RUNNING}
+    named = (name for name in features if f"-{name}" in each.attempt.command)
+    return met or frozenset(named)
 
 
 def _known(known: KnownGate, target: Target, situation: Situation) -> Standing:
