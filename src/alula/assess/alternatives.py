@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from alula.assess.change import shown
+from alula.assess.evidence import counted
 from alula.assess.gains import FREE, Gain, Gains
 from alula.assess.opening import RUNNING, Opening, Standing
 from alula.assess.price import known
@@ -62,11 +64,32 @@ def _entries() -> tuple[dict[str, Any], ...]:
 
 
 def options(
-    facts: Facts, gains: Gains, opening: Opening, title: str, hours: float
+    facts: Facts,
+    gains: Gains,
+    opening: Opening,
+    change: tuple[str, float],
+    smaller: Change | None,
 ) -> tuple[Option, ...]:
-    """Everything that one could do, the best first, the change itself among it."""
+    """Everything that one could do, the best first, the change itself among it.
+
+    `change` is its title and its hours, `smaller` a toolkit that opens the same.
+    """
     found = [_option(entry, facts, gains) for entry in _entries()]
-    return tuple(sorted((*found, _change(gains, opening, title, hours)), key=lambda o: o.rank))
+    whole = _change(gains, opening, *change)
+    found += [whole] if smaller is None else [whole, _smaller(smaller, whole)]
+    return tuple(sorted(found, key=lambda each: each.rank))
+
+
+def _smaller(change: Change, whole: Option) -> Option:
+    """A toolkit within reach that opens the same gates."""
+    return replace(
+        whole,
+        name=f"{shown(change)} instead",
+        how=f"the same with {shown(change)}",
+        hours=min(whole.hours, known()["hours"]["package"]),
+        because="it opens the same gates, and what is built for this major version stays",
+        is_change=False,
+    )
 
 
 def first_free(ranked: Sequence[Option]) -> Option | None:
@@ -125,7 +148,7 @@ def _change(gains: Gains, opening: Opening, title: str, hours: float) -> Option:
         name=title,
         how=_CHANGE,
         gain=everything if runs else gains.of(FREE),
-        probability=max((each.probability for each in counting), default=0.0),
+        probability=max((_likely(each, opening) for each in counting), default=0.0),
         why=_reach(opening, any(each.opened for each in counting)),
         hours=hours,
         because="nothing runs without it" if runs else "at most: every all-reduce becomes free",
@@ -134,10 +157,19 @@ def _change(gains: Gains, opening: Opening, title: str, hours: float) -> Option:
     )
 
 
+def _likely(each: Standing, opening: Opening) -> float:
+    """That a gate opens and brings something; a measurement made elsewhere may say it does not."""
+    against = each.gate.feature != RUNNING and opening.rest(each.gate.feature)
+    return min(each.probability, _IN_DOUBT) if against else each.probability
+
+
 def _reach(opening: Opening, counts: bool) -> str:
     opened = opening.opened
     behind = ", each with others closed behind it" if opened and not counts else ""
-    return f"it opens {len(opened)} gates; {len(opening.closed_now)} are closed today{behind}"
+    if any(each.gate.feature != RUNNING and opening.rest(each.gate.feature) for each in opened):
+        behind = behind or ", and a measurement made elsewhere speaks against them"
+    now = len(opening.closed_now)
+    return f"it opens {counted(opened, 'gate')}; {now} are closed today{behind}"
 
 
 def _counting(opening: Opening) -> Iterator[Standing]:

@@ -11,7 +11,7 @@ from alula.assess.alternatives import Option, options
 from alula.assess.change import Target, expanded
 from alula.assess.evidence import Ledger, Row, Section
 from alula.assess.gains import Gains, price_gains
-from alula.assess.opening import Opening, open_gates
+from alula.assess.opening import Opening, open_gates, smaller_step
 from alula.assess.price import Price, price
 from alula.assess.situation import Inquiry, Situation, look
 from alula.assess.verdict import Line, Verdict, decide
@@ -46,7 +46,8 @@ def assess(target: Target, inquiry: Inquiry, hours: float | None = None) -> Answ
     opening = open_gates(target, situation)
     gains = price_gains(situation)
     own = price(target, situation, inquiry.environment, hours)
-    ranked = options(situation.facts, gains, opening, target.title, own.hours)
+    smaller = smaller_step(target, situation, opening)
+    ranked = options(situation.facts, gains, opening, (target.title, own.hours), smaller)
     ledger = Ledger()
     line = decide(target, situation, opening, ranked, ledger)
     told = (

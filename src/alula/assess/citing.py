@@ -34,4 +34,7 @@ def option_key(each: Option, ledger: Ledger) -> str:
     """Cites what an option does and where its gain comes from."""
     priced = each.gain.source if each.gain else ""
     source = "; ".join(filter(None, (*each.sources, priced)))
-    return ledger.cite(f"{each.name}: {each.because}; {each.why}", source or "alula assess")
+    hours = "no more than a restart" if each.is_free else f"{each.hours:g} h, by kind of change"
+    return ledger.cite(
+        f"{each.name}: {each.because}; {each.why}; {hours}", source or "alula assess"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,6 +19,11 @@ class Row(NamedTuple):
 
     cells: tuple[str, ...]
     evidence: tuple[str, ...]
+
+
+def counted(things: Sized, name: str) -> str:
+    """1 gate, 2 gates."""
+    return f"{len(things)} {name}" + ("" if len(things) == 1 else "s")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from packaging.version import Version
+
 from alula.assess.change import Target, expanded
 from alula.assess.situation import Situation
 from alula.diagnosis.chains import KnownGate, chains, observed
@@ -179,6 +181,31 @@ def _is_known(gate: Gate, known: Iterable[Standing]) -> bool:
 
 def _same_owner(known: Gate, reported: Gate) -> bool:
     return known.component in (reported.component.partition(" ")[0], "the machine")
+
+
+def smaller_step(target: Target, situation: Situation, opening: Opening) -> Change | None:
+    """The oldest toolkit that opens the same gates; None where none is older, or none is opened."""
+    cuda = next((each for each in target.changes if each.component == "cuda"), None)
+    if cuda is None or not opening.opened:
+        return None
+    wanted = [each.gate for each in opening.opened]
+    major = situation.facts.get("nvcc").partition(".")[0]
+    for version in _toolkits():
+        if version.partition(".")[0] != major:
+            continue
+        less = Change("cuda", version)
+        if Version(version) >= Version(cuda.version):
+            break
+        found = open_gates(replace(target, changes=(less, *target.without(cuda))), situation)
+        if [each.gate for each in found.opened] == wanted:
+            return less
+    return None
+
+
+def _toolkits() -> list[str]:
+    """Releases that are known to open a gate, the oldest first."""
+    openers = (known.opened_by for known in chains().gates if known.opened_by)
+    return sorted({each.version for each in openers if each.component == "cuda"}, key=Version)
 
 
 @dataclass(frozen=True)

@@ -79,16 +79,18 @@ def look(inquiry: Inquiry) -> Situation:
 
     Raises UsageError for what cannot be read.
     """
-    report, source = _report(inquiry)
-    baseline, judged = _attempts(inquiry)
     case = None if inquiry.claims is None else read_case(inquiry.claims)
+    named = None if inquiry.attempts is None else read_attempts(inquiry.attempts)
+    what_if = _machine(inquiry, named[0] if named else None, case)
+    report, source = _report(inquiry.environment, what_if)
+    baseline, judged = _attempts(named, _saved(what_if))
     model, model_from = _model(inquiry.model, baseline, case)
     facts = facts_of(report)
     said = baseline.ranks() if baseline else ""
     return Situation(
         facts=facts.with_values({"tp": (said or facts.get("gpus"),)}),
         gates=tuple(gate for gate in gates_of(report) if gate.verdict is GateVerdict.CLOSED),
-        what_if=inquiry.what_if,
+        what_if=what_if,
         report=source,
         baseline=baseline,
         judged=judged,
@@ -100,13 +102,22 @@ def look(inquiry: Inquiry) -> Situation:
     )
 
 
-def _report(inquiry: Inquiry) -> tuple[Mapping[str, Any], str]:
+def _machine(inquiry: Inquiry, baseline: Attempt | None, case: Case | None) -> WhatIf:
+    """The machine that was named; else that of the baseline's report, of the claims, this one."""
+    if inquiry.what_if.given or inquiry.environment is not None:
+        return inquiry.what_if
+    if baseline is not None and baseline.report is not None:
+        return WhatIf(str(baseline.report))
+    return inquiry.what_if if case is None else WhatIf(case.machine)
+
+
+def _report(environment: Path | None, what_if: WhatIf) -> tuple[Mapping[str, Any], str]:
     """The doctor's report: the saved one, or one of what is here and was asked about."""
-    what_if, saved = inquiry.what_if, _saved(inquiry.what_if)
+    saved = _saved(what_if)
     if saved is None:
-        question = Question(FEATURES, inquiry.environment, what_if)
+        question = Question(FEATURES, environment, what_if)
         return _as_saved(examine(question, os.environ).to_json()), "alula doctor"
-    if inquiry.environment is not None:
+    if environment is not None:
         raise UsageError(
             "--env and a saved report exclude each other",
             f"{saved} says what software its machine has",
@@ -126,12 +137,13 @@ def _saved(what_if: WhatIf) -> Path | None:
     return path if what_if.machine and is_file(path) else None
 
 
-def _attempts(inquiry: Inquiry) -> tuple[Attempt | None, tuple[Judged, ...]]:
+def _attempts(
+    named: tuple[Attempt | None, tuple[Attempt, ...]] | None, saved: Path | None
+) -> tuple[Attempt | None, tuple[Judged, ...]]:
     """The attempts, judged by their own reports, by the machine's where they name none."""
-    if inquiry.attempts is None:
+    if named is None:
         return None, ()
-    baseline, attempts = read_attempts(inquiry.attempts)
-    saved = _saved(inquiry.what_if)
+    baseline, attempts = named
     if saved is not None and (baseline is None or baseline.report is None):
         baseline = replace(baseline or Attempt("baseline"), report=saved)
     judged = (judge(attempt, baseline) for attempt in attempts)

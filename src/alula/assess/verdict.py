@@ -9,7 +9,7 @@ from enum import IntEnum
 from alula.assess.alternatives import Option, first_free
 from alula.assess.change import Target
 from alula.assess.citing import attempt_key, gate_key, option_key
-from alula.assess.evidence import Ledger, Row
+from alula.assess.evidence import Ledger, Row, counted
 from alula.assess.opening import RUNNING, Opening, Standing
 from alula.assess.situation import Situation
 from alula.diagnosis.answer import escaped
@@ -77,12 +77,12 @@ class _Teller:
         shut = [each for each in self.opening.shut if each.gate.feature == RUNNING]
         if shut:
             owners = ", ".join(dict.fromkeys(each.gate.component for each in shut))
-            text = f"As it stands it breaks {_number(shut, 'requirement')} of {owners}."
+            text = f"As it stands it breaks {counted(shut, 'requirement')} of {owners}."
             yield Row((text,), self._keys(shut))
 
     def _needed(self, running: list[Standing]) -> Iterator[Row]:
         what = "; ".join(f"{each.gate.component}, {each.gate.layer}" for each in running)
-        opened = f"{self._subject('opens')} {_number(running, 'gate')} before everything"
+        opened = f"{self._subject('opens')} {counted(running, 'gate')} before everything"
         yield Row((f"Worth it: {opened} ({what}).",), self._keys(running))
         rest = self.opening.rest(RUNNING)
         if rest:
@@ -109,7 +109,7 @@ class _Teller:
             rest = self.opening.rest(feature)
             behind = "; behind it stands a measurement made elsewhere" if rest else ""
             unblocks = f"{self._count()}, but" if self._failed() else self._subject("opens")
-            text = f"Undecided: {unblocks} {_number(opened, 'gate')} of {feature}{behind}."
+            text = f"Undecided: {unblocks} {counted(opened, 'gate')} of {feature}{behind}."
             yield Row((text,), (*self._keys(opened), *self._keys(rest)))
             return
 
@@ -122,12 +122,12 @@ class _Teller:
         ]
         if maybe:
             text = f"Undecided: nobody has looked into what {self.target.title} does to "
-            yield Row((f"{text}{_number(maybe, 'gate')}.",), self._keys(maybe))
+            yield Row((f"{text}{counted(maybe, 'gate')}.",), self._keys(maybe))
 
     def _in_vain(self) -> Row:
         opened = self.opening.opened
         if self._failed():
-            gates = f", and {_number(opened, 'gate')} with others closed behind" if opened else ""
+            gates = f", and {counted(opened, 'gate')} with others closed behind" if opened else ""
             text = f"Not for these failures: {self._count()}{gates}."
             return Row((text,), (*self._attempts(), *self._keys(opened)))
         closed = self.opening.closed_now
@@ -156,7 +156,3 @@ class _Teller:
 
     def _keys(self, gates: Iterable[Standing]) -> tuple[str, ...]:
         return tuple(gate_key(each, self.ledger) for each in gates)
-
-
-def _number(things: Sequence[object], name: str) -> str:
-    return f"{len(things)} {name}" + ("" if len(things) == 1 else "s")
