@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from alula.assess.answer import Answer
+from alula.assess.answer import Answer, assess
 from alula.assess.change import read_target
+from alula.assess.situation import Inquiry
 from alula.assess.verdict import Verdict
 from alula.errors import ModelError, UsageError
+from alula.machine.whatif import WhatIf
 from six_attempts import CASE, ask, component, copied, first_line, version
 
 ANSWER = "Not for these failures: CUDA 13.0 opens 0 of 6. First try 4 verify rows (free)."
@@ -137,6 +139,27 @@ def test_the_toolkit_of_12_9_does_as_well(tmp_path: Path) -> None:
     assert not opened(ask("cuda==12.8.1", case=case))
 
 
+def test_a_smaller_toolkit_that_opens_the_same_is_offered_first(tmp_path: Path) -> None:
+    names = ranking(ask("cuda==13.0", "flashinfer-python==0.6.17"))
+    assert names.index("CUDA 12.9 instead") < names.index("CUDA 13.0 and FlashInfer 0.6.17")
+    assert not any(name.endswith("instead") for name in ranking(ask("cuda==13.0")))
+    assert "CUDA 12.9 instead" in ranking(ask("cuda==13.0", gpus=("12.1x8",)))
+
+
+def test_a_measurement_against_it_halves_the_odds(tmp_path: Path) -> None:
+    def odds(answer: Answer) -> float:
+        return next(each.probability for each in answer.ranked if each.is_change)
+
+    assert odds(ask("cuda==13.0")) == 0
+    assert odds(ask("cuda==13.0", "flashinfer-python==0.6.17")) == 0.5
+    assert odds(ask("cuda==13.0", gpus=("12.1x8",))) == 1
+
+
+def test_the_baselines_report_is_the_machine_where_none_is_named() -> None:
+    inquiry = Inquiry(WhatIf(), CASE / "attempts.toml")
+    assert first_line(assess(read_target(["cuda==13.0"], None), inquiry)) == ANSWER
+
+
 def test_gpus_that_the_toolkit_does_not_know_need_the_upgrade() -> None:
     answer = ask("cuda==13.0", gpus=("12.1x8",))
     assert answer.verdict is Verdict.WORTH_IT
@@ -217,8 +240,12 @@ def test_both_bounds_are_given_where_claims_conflict() -> None:
     assert bounds["the claims: the claimed share is true"] == 180
     rows = [row[0] for row in table(answer, "The most it can gain")]
     assert "the claims conflict" in rows
-    (decides,) = table(answer, "The next two measurements")
-    assert "1 row and with 16 rows" in decides[0]
+    launch, exchange = table(answer, "The next two measurements")
+    assert launch[0] == "a launch with 1 row and with 16 rows"
+    assert exchange[1] == (
+        "if all-reduces of 200 µs dominate: 200 and 200 µs; "
+        "if the weights of many rows dominate: 27 and 76 µs"
+    )
 
 
 def test_a_model_that_does_not_fit_has_no_price(tmp_path: Path) -> None:

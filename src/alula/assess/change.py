@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from alula.diagnosis.answer import escaped
 from alula.diagnosis.attempts import read_plan
 from alula.diagnosis.changes import Change
 from alula.diagnosis.facts import Facts
@@ -115,7 +116,7 @@ def _parsed(text: str) -> Change:
 
 def _from_plan(path: Path) -> Target:
     plan = read_plan(path)
-    return Target(" ".join(plan.name.split()), plan.changes, source=path.name)
+    return Target(escaped(" ".join(plan.name.split())), plan.changes, source=path.name)
 
 
 def _from_lock(path: Path) -> Target:
@@ -140,7 +141,7 @@ def _from_lock(path: Path) -> Target:
         _title(packages, toolkit),
         tuple(changes),
         sum(sizes) if known else None,
-        tuple(map(str, data.get("risks", ()))),
+        tuple(escaped(str(risk)) for risk in data.get("risks", ())),
         path.name,
     )
 

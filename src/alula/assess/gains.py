@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -79,8 +79,8 @@ class Gains:
     check: Check | None = None
     why_not: str = ""
     """Why nothing was priced."""
-    predicted: tuple[str, ...] = ()
-    """What launches and all-reduces should take, for the measurements to come."""
+    predicted: tuple[tuple[str, str], ...] = ()
+    """What to measure next, and what it should show."""
 
     def of(self, remedy: str) -> Gain | None:
         """What the first remedy so named brings beside the best draft; None if it has no price."""
@@ -109,11 +109,8 @@ def _unpriced(situation: Situation, check: Check | None, why_not: str) -> Gains:
 
 
 def _priced(situation: Situation, machine: Machine, setting: Setting, check: Check | None) -> Gains:
-    source = (
-        f"alula estimate {situation.model} --machine {machine.name} --tp {setting.layout.ranks}"
-    )
-    plain = setting.plain_tok_s()
-    known = situation.tok_s or plain
+    ranks = setting.layout.ranks
+    source = f"alula estimate {situation.model} --machine {machine.name} --tp {ranks}"
     public = _public(setting.shape.name)
     assumed = tuple(_assumptions(public, check))
     draft = chain(public.depth if public else 1)
@@ -121,24 +118,14 @@ def _priced(situation: Situation, machine: Machine, setting: Setting, check: Che
     estimates = [estimate(machine, setting, Question(draft, each)) for each in acceptances]
     if not estimates[0].fits:
         return _unpriced(situation, check, f"{situation.model} does not fit into the GPUs' memory")
-    remedies = _remedies(estimates, source)
-    rows = None
-    if assumed:
-        # Nobody knows what is accepted beyond the depth that drafters are measured with.
-        known_depths = [each for each in chains() if each.depth <= draft.depth]
-        best = best_choice(setting, assumed[0].acceptance, known_depths)
-        rows = best.draft.rows if best.draft else None
+    remedies, rows = _remedies(estimates, source), _best_rows(setting, assumed, draft.depth)
     if rows is not None:
-        speeds = [
-            setting.speculative_tok_s(chain(rows - 1), each.acceptance.tau(rows - 1))
-            for each in assumed
-        ]
-        told = f"{source} --draft chain:{rows - 1}; {'; '.join(each.said for each in assumed)}"
-        remedies["rows"] = Gain(min(speeds) - plain, max(speeds) - plain, told)
+        remedies["rows"] = _rows_gain(setting, assumed, rows, source)
     if public is not None:
         remedies["drafter"] = _better_drafter(setting, public, source)
+    plain = setting.plain_tok_s()
     return Gains(
-        tok_s=known,
+        tok_s=situation.tok_s or plain,
         tok_s_from="the baseline" if situation.tok_s else source,
         rows=rows,
         remedies=remedies,
@@ -146,6 +133,29 @@ def _priced(situation: Situation, machine: Machine, setting: Setting, check: Che
         check=check,
         predicted=_predicted(setting),
     )
+
+
+def _best_rows(setting: Setting, assumed: Sequence[Assumption], deepest: int) -> int | None:
+    """Rows of the fastest chain at the least acceptance; None where plain steps are faster.
+
+    Nobody knows what is accepted beyond the depth that drafters are measured with.
+    """
+    if not assumed:
+        return None
+    known = [each for each in chains() if each.depth <= deepest]
+    best = best_choice(setting, assumed[0].acceptance, known).draft
+    return best.rows if best else None
+
+
+def _rows_gain(setting: Setting, assumed: Sequence[Assumption], rows: int, source: str) -> Gain:
+    """Of a chain with so many rows over plain steps."""
+    draft, plain = chain(rows - 1), setting.plain_tok_s()
+    gains = [
+        setting.speculative_tok_s(draft, each.acceptance.tau(draft.depth)) - plain
+        for each in assumed
+    ]
+    told = f"{source} --draft {draft.name}; {'; '.join(each.said for each in assumed)}"
+    return Gain(min(gains), max(gains), told)
 
 
 def _public(model: str) -> Public | None:
@@ -224,14 +234,16 @@ def _figure(check: Check, name: str, figure: str) -> float | None:
     return next(found, None)
 
 
-def _predicted(setting: Setting) -> tuple[str, ...]:
+def _predicted(setting: Setting) -> tuple[tuple[str, str], ...]:
     one, many = (setting.step(rows).total_s * 1e3 for rows in (1, 16))
-    told = [f"a launch with 1 row and with 16 rows: {one:.0f} and {many:.0f} ms by the model"]
+    told = [("a launch with 1 row and with 16 rows", f"by the model: {one:.0f} and {many:.0f} ms")]
     if setting.layout.ranks > 1:
         small, large = (setting.exchange_s(rows) * 1e6 for rows in (1, 16))
+        sizes = " and of ".join(f"{setting.payload_bytes(rows) / 1024:.0f} KiB" for rows in (1, 16))
         told.append(
-            f"one all-reduce of {setting.payload_bytes(1) / 1024:.0f} and of "
-            f"{setting.payload_bytes(16) / 1024:.0f} KiB inside a graph: {small:.0f} and "
-            f"{large:.0f} µs by the model"
+            (
+                f"one all-reduce of {sizes} inside a graph",
+                f"by the model: {small:.0f} and {large:.0f} µs",
+            )
         )
     return tuple(told)

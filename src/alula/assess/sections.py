@@ -36,30 +36,24 @@ def attempts(situation: Situation, opening: Opening, ledger: Ledger) -> Section:
         cause = each.diagnosis.cause
         owner = f"{cause.ruling.owner}, {cause.ruling.layer}" if cause else ""
         what = cause.ruling.failure_class if cause else "nothing found"
-        does = "unblocks it" if each.attempt.name in opening.unblocked else "does not unblock it"
+        does = "yes" if each.attempt.name in opening.unblocked else "no"
         fix = cause.ruling.fix if cause else ""
         cells = (escaped(each.attempt.name), what, owner, does, fix)
         rows.append(Row(cells, (attempt_key(each, ledger),)))
-    headers = ("attempt", "cause", "owner", "the change", "what would")
+    headers = ("attempt", "cause", "owner", "opened", "what helps")
     return Section("What was tried", headers, tuple(rows))
 
 
 def opens(opening: Opening, ledger: Ledger) -> Section:
-    """The gates that the change opens, and those it closes."""
-    rows = [
-        Row((_gate(each), each.gate.feature, f"opened by {_openers(each)}"), (key,))
-        for each in opening.opened
-        for key in (gate_key(each, ledger),)
-    ]
-    rows += [
-        Row((_gate(each), each.gate.feature, "closed by it"), (gate_key(each, ledger),))
-        for each in opening.shut
-    ]
-    rows += [
-        Row((_gate(each), each.gate.feature, "perhaps: not looked into"), (gate_key(each, ledger),))
-        for each in opening.maybe
-    ]
-    return Section("What it opens and closes", ("gate", "of", "how"), tuple(rows))
+    """The gates that the change opens, closes, and of which nobody knows."""
+    told = [(each, f"opened by {_openers(each)}") for each in opening.opened]
+    told += [(each, "closed by it") for each in opening.shut]
+    told += [(each, "perhaps opened: not looked into") for each in opening.maybe]
+    rows = tuple(
+        Row((_gate(each), each.gate.feature, each.gate.predicate, how), (gate_key(each, ledger),))
+        for each, how in told
+    )
+    return Section("What it opens and closes", ("gate", "of", "it needs", "how"), rows)
 
 
 def stays_closed(opening: Opening, ledger: Ledger) -> Section:
@@ -175,35 +169,70 @@ def would_change(target: Target, situation: Situation, ledger: Ledger) -> Sectio
 
 def measurements(gains: Gains, situation: Situation, ledger: Ledger) -> Section:
     """The next two, and what they should show."""
-    told: list[tuple[str, str]] = []
-    if gains.check is not None and gains.check.decides:
-        told += [(gains.check.decides, _CLAIMS)]
-    told += [(each, "alula estimate") for each in gains.predicted]
+    told = [(*each, _CLAIMS) for each in _deciding(gains)]
+    told = told or [(*each, "alula estimate") for each in gains.predicted]
     if not situation.facts.get("p2p"):
-        told.append(("alula doctor --probe p2p: whether peer access works", "the doctor's report"))
-    told.append(("a plain run, three times: the baseline of everything else", "docs/diagnose.md"))
-    two = told[:1] if gains.check is not None and gains.check.decides else told[:2]
-    rows = tuple(Row((text,), (ledger.cite(text, source),)) for text, source in two)
-    return Section("The next two measurements", ("",), rows)
+        told.append(("alula doctor --probe p2p", "peer access works", "the doctor's report"))
+    told.append(("a plain run, three times", "the baseline of everything else", "docs/assess.md"))
+    rows = tuple(
+        Row((what, expect), (ledger.cite(f"{what}: {expect}", source),))
+        for what, expect, source in told[:2]
+    )
+    return Section("The next two measurements", ("measure", "expect"), rows)
+
+
+def _deciding(gains: Gains) -> list[tuple[str, str]]:
+    """What tells two explanations of the claims apart."""
+    stories = gains.check.stories if gains.check else ()
+    if len(stories) < 2:
+        return []
+    launches = (
+        f"if {each.name}: {each.verify_s[1] * 1e3:.0f} and {each.verify_s[16] * 1e3:.0f} ms"
+        for each in stories
+    )
+    exchanges = (
+        f"if {each.name}: {each.allreduce_s[1] * 1e6:.0f} and {each.allreduce_s[16] * 1e6:.0f} µs"
+        for each in stories
+    )
+    return [
+        ("a launch with 1 row and with 16 rows", "; ".join(launches)),
+        ("one all-reduce of each launch inside a graph", "; ".join(exchanges)),
+    ]
 
 
 def lacking(situation: Situation, ledger: Ledger) -> Section:
     """What was not given, and what it would have decided."""
-    told = {
-        "--attempts: which failures the change would have to unblock": not situation.judged,
-        "--claims: which figures of yours exclude each other": situation.case is None,
-        "--model: what there is to gain": not situation.model,
-        "a measured speed of the baseline": situation.tok_s is None,
-        "whether peer access works (alula doctor --probe p2p)": not situation.facts.get("p2p"),
-        "which nvcc compiles kernels at run time": not situation.facts.get("nvcc"),
-        "which GPUs there are": not situation.facts.get("capability"),
-    }
+    facts = situation.facts
+    told = (
+        (not situation.judged, "attempts", "with --attempts", "which failures it has to unblock"),
+        (
+            situation.case is None,
+            "claims",
+            "with --claims",
+            "which of your figures exclude each other",
+        ),
+        (not situation.model, "the model", "with --model", "what there is to gain"),
+        (
+            situation.tok_s is None,
+            "a measured speed",
+            "with a baseline",
+            "what the gain is measured by",
+        ),
+        (
+            not facts.get("p2p"),
+            "peer access",
+            "with alula doctor --probe p2p",
+            "if peers are reached",
+        ),
+        (not facts.get("nvcc"), "the toolkit", "with alula doctor", "which nvcc compiles kernels"),
+        (not facts.get("capability"), "the GPUs", "with --machine", "everything"),
+    )
     rows = tuple(
-        Row((text,), (ledger.cite(f"not given: {text}", situation.report),))
-        for text, is_lacking in told.items()
+        Row((what, given, decides), (ledger.cite(f"not known: {what}", situation.report),))
+        for is_lacking, what, given, decides in told
         if is_lacking
     )
-    return Section("What is lacking", ("",), rows)
+    return Section("What is lacking", ("not known", "given", "it would tell"), rows)
 
 
 def _gate(each: Standing) -> str:
