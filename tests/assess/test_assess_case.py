@@ -193,6 +193,29 @@ def test_what_would_change_the_answer_names_these_facts() -> None:
     assert {"flashinfer-python >= 0.6.7", "torch.cuda < 12.8", "capability == 12.1"} <= told
 
 
+def test_a_broken_requirement_outweighs_what_is_opened(tmp_path: Path) -> None:
+    case = with_newer_flashinfer(tmp_path)
+    answer = ask("cuda==13.0", "torch==2.11.0+cu130", case=case)
+    assert answer.opening.unblocked
+    assert answer.verdict is Verdict.NOT_WORTH_IT
+    assert first_line(answer).startswith("Not as it stands:")
+    assert "it breaks 1 requirement of sgl-kernel" in first_line(answer)
+
+
+def test_what_is_there_already_changes_nothing() -> None:
+    answer = ask("cuda==12.8")
+    assert first_line(answer).startswith("No: CUDA 12.8 is there already.")
+    assert answer.verdict is Verdict.NOT_WORTH_IT
+    assert "already" not in first_line(ask("torch==2.9.1+cu130"))
+    assert "already" in first_line(ask("torch==2.9.1+cu128", "driver==590.48.01"))
+
+
+def test_a_component_that_no_gate_asks_about_is_said_to_be_one() -> None:
+    told = {row[0]: row[3] for row in table(ask("pytorch==2.11", "cuda==13.0"), "The change")}
+    assert told["pytorch"] == "no gate asks about it"
+    assert told["cuda"] == "as the command line says"
+
+
 # ── with less to go by ───────────────────────────────────────────────────────────────────────
 
 
@@ -286,6 +309,7 @@ def test_a_lock_says_what_it_weighs(tmp_path: Path) -> None:
     path.write_text(json.dumps(lock))
     answer = ask(plan=path)
     assert first_line(answer) == ANSWER
+    assert answer.target.source == "lock.json"
     told = table(answer, "Its price")
     assert ("downloads", "1.5 GB") in told
     assert any("a risk that the plan names" in row[1] for row in told)
@@ -294,10 +318,22 @@ def test_a_lock_says_what_it_weighs(tmp_path: Path) -> None:
 # ── evidence ─────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("claims", [False, True])
-@pytest.mark.parametrize("attempts", [False, True])
-def test_every_sentence_and_row_stands_on_evidence(attempts: bool, claims: bool) -> None:
-    answer = ask("flashinfer-python==0.6.18", "cuda==13.0", attempts=attempts, claims=claims)
+CHANGES = (
+    ("cuda==13.0",),
+    ("flashinfer-python==0.6.18", "cuda==13.0"),
+    ("torch==2.11.0+cu130", "cuda==13.0"),
+    ("cuda==12.8",),
+    ("pytorch==2.11",),
+)
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+@pytest.mark.parametrize("gpus", [(), ("12.1x8",), ("9.0x8",), ("12.0",)])
+@pytest.mark.parametrize(("attempts", "claims"), [(False, False), (True, True)])
+def test_every_sentence_and_row_stands_on_evidence(
+    changes: tuple[str, ...], gpus: tuple[str, ...], attempts: bool, claims: bool
+) -> None:
+    answer = ask(*changes, attempts=attempts, claims=claims, gpus=gpus)
     held = answer.ledger.by_key()
     rows = [*answer.line.sentences, *(row for each in answer.sections for row in each.rows)]
     for row in rows:
@@ -305,6 +341,16 @@ def test_every_sentence_and_row_stands_on_evidence(attempts: bool, claims: bool)
         for key in row.evidence:
             assert held[key].what
             assert held[key].source
+
+
+def test_where_nothing_is_closed_nothing_can_be_opened(tmp_path: Path) -> None:
+    def edit(report: dict[str, Any]) -> None:
+        report["software"] = {}
+        report["machine"].update(interconnect="nvlink", nvswitch=True)
+
+    answer = ask("cuda==13.0", case=copied(tmp_path, edit), attempts=False, gpus=("9.0",))
+    assert first_line(answer).startswith("No: nothing is closed that CUDA 13.0 could open.")
+    assert all(row.evidence for row in answer.line.sentences)
 
 
 # ── input that is refused ────────────────────────────────────────────────────────────────────

@@ -13,6 +13,7 @@ from alula.diagnosis.answer import escaped
 from alula.diagnosis.attempts import read_plan
 from alula.diagnosis.changes import Change
 from alula.diagnosis.facts import Facts
+from alula.diagnosis.report import torch_cuda_of
 from alula.errors import UsageError
 
 _NAMES = {"cuda": "CUDA", "flashinfer-python": "FlashInfer", "sglang": "SGLang", "vllm": "vLLM"}
@@ -101,6 +102,25 @@ def expanded(changes: Sequence[Change], facts: Facts) -> tuple[Change, ...]:
     if release not in _BUILDS.get(".".join(version.split(".")[:2]), ()):
         return tuple(changes)
     return (*changes, Change("torch", f"{version}+cu{release.replace('.', '')}"))
+
+
+def is_there(change: Change, facts: Facts) -> bool:
+    """Whether this version is what there is: 12.8 where 12.8.93 is; of torch the build too."""
+    before = version_now(change, facts).partition("+")[0]
+    wanted, _, build = change.version.partition("+")
+    is_same = before == wanted or before.startswith(f"{wanted}.")
+    cuda = torch_cuda_of(change.version).get("torch.cuda", ())
+    return is_same and (not build or (bool(cuda) and facts.get("torch.cuda") == cuda[0]))
+
+
+def version_now(change: Change, facts: Facts) -> str:
+    """Of the component, "" where it is not known."""
+    return facts.get(fact_of(change))
+
+
+def fact_of(change: Change) -> str:
+    """The name of the fact that a change alters: of the toolkit its compiler."""
+    return "nvcc" if change.component == "cuda" else change.component
 
 
 def _parsed(text: str) -> Change:

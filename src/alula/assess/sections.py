@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from alula.assess.alternatives import Option
-from alula.assess.change import Target, expanded, shown
+from alula.assess.change import Target, expanded, fact_of, is_there, shown, version_now
 from alula.assess.citing import attempt_key, gate_key, option_key
 from alula.assess.evidence import Ledger, Row, Section
 from alula.assess.gains import Gains
@@ -13,20 +13,39 @@ from alula.assess.opening import Opening, Standing, flips
 from alula.assess.price import Price
 from alula.assess.situation import Situation
 from alula.diagnosis.answer import escaped
+from alula.diagnosis.chains import chains
+from alula.diagnosis.changes import Change
 
 _CLAIMS = "alula estimate --check"
+_MANY = 20
+"""Changes beyond which only those of known components are shown, as of a lock."""
 
 
 def taken_as(target: Target, situation: Situation, ledger: Ledger) -> Section:
     """The change, before and after, with what comes along unsaid."""
+    facts = situation.facts
+    changes = expanded(target.changes, facts)
+    told = [each for each in changes if len(changes) <= _MANY or facts.get(each.component)]
     rows = []
-    for change in expanded(target.changes, situation.facts):
-        before = situation.facts.get({"cuda": "nvcc"}.get(change.component, change.component))
-        unsaid = change not in target.changes
-        why = "torch of that CUDA comes along with it" if unsaid else f"as {target.source} says"
-        key = ledger.cite(f"{change.component}: {before or 'not known'} now", situation.report)
-        rows.append(Row((change.component, before or "not known", change.version, why), (key,)))
+    for change in told:
+        before = version_now(change, facts) or "not known"
+        key = ledger.cite(f"{change.component}: {before} now", situation.report)
+        why = _why(change, target, situation)
+        rows.append(Row((change.component, before, change.version, why), (key,)))
+    if rest := len(changes) - len(told):
+        key = ledger.cite(f"{rest} packages that no gate asks about", target.source)
+        rows.append(Row((f"{rest} others", "", "", f"as {target.source} says"), (key,)))
     return Section("The change", ("component", "now", "then", "why"), tuple(rows))
+
+
+def _why(change: Change, target: Target, situation: Situation) -> str:
+    if change not in target.changes:
+        return "torch of that CUDA comes along with it"
+    if is_there(change, situation.facts):
+        return "it is there already"
+    asked = {condition.name for known in chains().gates for condition in known.closed_when}
+    is_asked = fact_of(change) in asked or version_now(change, situation.facts)
+    return f"as {target.source} says" if is_asked else "no gate asks about it"
 
 
 def attempts(situation: Situation, opening: Opening, ledger: Ledger) -> Section:
@@ -102,7 +121,7 @@ def _prices(price: Price, ledger: Ledger) -> Iterator[Row]:
     if price.total_gb is not None:
         key = ledger.cite(f"{price.total_gb:.1f} GB in all", "the lock's sizes")
         yield Row(("downloads", f"{price.total_gb:.1f} GB"), (key,))
-    for each in () if price.total_gb is not None else price.downloads:
+    for each in () if price.total_gb is not None else price.downloads[:_MANY]:
         size = "not known; alula stack plan reads it" if each.gb is None else f"{each.gb:g} GB"
         key = ledger.cite(f"{shown(each.change)}: {size}", each.source or "no record of its size")
         yield Row((f"download of {shown(each.change)}", size), (key,))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from alula.assess.alternatives import Option, first_free
-from alula.assess.change import Target
+from alula.assess.change import Target, expanded, is_there
 from alula.assess.citing import attempt_key, gate_key, option_key
 from alula.assess.evidence import Ledger, Row, counted
 from alula.assess.opening import RUNNING, Opening, Standing
@@ -61,11 +61,16 @@ class _Teller:
 
     def verdict(self) -> tuple[Verdict, list[Row]]:
         running = [each for each in self.opening.opened if each.gate.feature == RUNNING]
-        if running and not self.opening.shut:
+        facts = self.situation.facts
+        if all(is_there(each, facts) for each in expanded(self.target.changes, facts)):
+            return Verdict.NOT_WORTH_IT, [self._there()]
+        if self._broken():
+            return Verdict.NOT_WORTH_IT, [self._in_vain()]
+        if running:
             return Verdict.WORTH_IT, list(self._needed(running))
         if self.opening.unblocked:
             return self._unblocks()
-        if not self.situation.facts.get("capability"):
+        if not facts.get("capability"):
             key = self.ledger.cite("no GPU is described", self.situation.report)
             return Verdict.UNDECIDED, [Row(("Undecided: nothing is known of the GPUs.",), (key,))]
         if undecided := [*self._to_be_measured(), *self._not_looked_into()]:
@@ -74,11 +79,19 @@ class _Teller:
 
     def closing(self) -> Iterator[Row]:
         """What the change breaks."""
-        shut = [each for each in self.opening.shut if each.gate.feature == RUNNING]
-        if shut:
+        if shut := self._broken():
             owners = ", ".join(dict.fromkeys(each.gate.component for each in shut))
             text = f"As it stands it breaks {counted(shut, 'requirement')} of {owners}."
             yield Row((text,), self._keys(shut))
+
+    def _broken(self) -> list[Standing]:
+        """Gates before everything that the change closes."""
+        return [each for each in self.opening.shut if each.gate.feature == RUNNING]
+
+    def _there(self) -> Row:
+        verb = "are" if self.target.is_plural else "is"
+        key = self.ledger.cite(f"{self.target.title} {verb} installed", self.situation.report)
+        return Row((f"No: {self.target.title} {verb} there already.",), (key,))
 
     def _needed(self, running: list[Standing]) -> Iterator[Row]:
         what = "; ".join(f"{each.gate.component}, {each.gate.layer}" for each in running)
@@ -128,9 +141,15 @@ class _Teller:
         opened = self.opening.opened
         if self._failed():
             gates = f", and {counted(opened, 'gate')} with others closed behind" if opened else ""
-            text = f"Not for these failures: {self._count()}{gates}."
+            some = bool(self.opening.unblocked)
+            text = (
+                f"Not {'as it stands' if some else 'for these failures'}: {self._count()}{gates}."
+            )
             return Row((text,), (*self._attempts(), *self._keys(opened)))
         closed = self.opening.closed_now
+        if not closed and not opened:
+            key = self.ledger.cite("no gate that is known is closed", self.situation.report)
+            return Row((f"No: nothing is closed that {self.target.title} could open.",), (key,))
         vain = ", and no feature with them" if opened else ""
         text = f"No: {self._subject('opens')} {len(opened)} of {len(closed)} closed gates{vain}."
         return Row((text,), (*self._keys(closed), *self._keys(opened)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -82,11 +83,13 @@ def assess(
         raise UsageError(
             "both --json and --markdown were given", "an answer has one form", "leave one out"
         )
+    if hours is not None and not isfinite(hours):
+        raise UsageError(f"--hours {hours} is no time", "hours are a number", "write --hours 8")
     what_if = WhatIf(machine, gpu or (), driver, links)
     inquiry = Inquiry(what_if, attempts, claims, model, env)
     answer = answer_of(read_target(changes or (), plan), inquiry, hours)
     if document is not None:
-        _keep(document, answer, " ".join(changes or (f"--plan {plan}",)))
+        _keep(document, answer, " ".join(changes or (f"--plan {plan.name if plan else plan}",)))
     told = tell(answer)
     if json:
         print_json(told.data)
