@@ -202,6 +202,13 @@ def test_a_broken_requirement_outweighs_what_is_opened(tmp_path: Path) -> None:
     assert "it breaks 1 requirement of sgl-kernel" in first_line(answer)
 
 
+def test_a_requirement_that_one_part_brings_and_another_meets_is_no_gain() -> None:
+    """SGLang 0.5.9 pins the FlashInfer that comes with it: nothing ran worse before."""
+    answer = ask("sglang==0.5.9", "flashinfer-python==0.6.3", "cuda==13.0")
+    assert answer.verdict is Verdict.NOT_WORTH_IT
+    assert not [each for each in answer.opening.opened if each.gate.feature == "running"]
+
+
 def test_what_is_there_already_changes_nothing() -> None:
     answer = ask("cuda==12.8")
     assert first_line(answer).startswith("No: CUDA 12.8 is there already.")

@@ -46,7 +46,9 @@ class Target:
     @property
     def title(self) -> str:
         """For people: CUDA 13.0 and FlashInfer 0.6.18."""
-        return self.name or " and ".join(map(shown, self.changes))
+        *first, last = map(shown, self.changes)
+        listed = f"{', '.join(first)} and {last}" if first else last
+        return self.name or listed
 
     @property
     def is_plural(self) -> bool:

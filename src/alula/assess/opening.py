@@ -38,8 +38,13 @@ class Standing:
 
     @property
     def opened(self) -> bool:
-        """Whether the change opens it."""
-        return bool(self.opener) and self.after is GateVerdict.OPEN
+        """Whether the change opens it.
+
+        Of a feature also where a part of the change would first close it, as a newer library that
+        wants a newer toolkit; what has to hold before everything has to be closed today.
+        """
+        counts = self.before is GateVerdict.CLOSED or self.gate.feature != RUNNING
+        return counts and bool(self.opener) and self.after is GateVerdict.OPEN
 
     @property
     def shut(self) -> bool:

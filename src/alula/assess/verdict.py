@@ -115,16 +115,18 @@ class _Teller:
 
     def _to_be_measured(self) -> Iterator[Row]:
         """Features before which the change leaves nothing but published measurements."""
-        for feature in self._features():
+        told, keys = [], list[str]()
+        for feature in self.opening.features:
             opened = [each for each in self.opening.of(feature) if each.opened]
-            if not opened or not self.opening.only_measured(feature):
+            if not opened or feature == RUNNING or not self.opening.only_measured(feature):
                 continue
             rest = self.opening.rest(feature)
-            behind = "; behind it stands a measurement made elsewhere" if rest else ""
+            behind = ", behind which a measurement made elsewhere stands" if rest else ""
+            told.append(f"{counted(opened, 'gate')} of {feature}{behind}")
+            keys += [*self._keys(opened), *self._keys(rest)]
+        if told:
             unblocks = f"{self._count()}, but" if self._failed() else self._subject("opens")
-            text = f"Undecided: {unblocks} {counted(opened, 'gate')} of {feature}{behind}."
-            yield Row((text,), (*self._keys(opened), *self._keys(rest)))
-            return
+            yield Row((f"Undecided: {unblocks} {'; '.join(told)}.",), tuple(keys))
 
     def _not_looked_into(self) -> Iterator[Row]:
         wanted = frozenset((RUNNING, *self._features()))
