@@ -263,6 +263,32 @@ def test_a_gate_that_only_the_doctor_knows_may_be_opened_by_another_release(
     assert "0 of 11 closed gates" in first_line(untouched)
 
 
+@pytest.mark.parametrize(
+    ("version_after", "is_open"), [("0.6.16", False), ("0.6.17", True), ("0.7.0.post1", True)]
+)
+def test_the_release_that_the_doctor_names_opens_its_gate(
+    tmp_path: Path, version_after: str, is_open: bool
+) -> None:
+    gate = {
+        "component": "flashinfer-python 0.5.3",
+        "feature": "flashinfer-allreduce-fusion",
+        "layer": "C++ check",
+        "predicate": "the kernel has a body on 12.x",
+        "observed": "compiled for 12.x it does nothing",
+        "verdict": "closed",
+        "evidence": "trtllm_allreduce.cuh:900",
+        "opened_in": "flashinfer 0.6.17 (flashinfer#3903)",
+    }
+    case = copied(tmp_path, lambda report: report["features"].update({"any": [gate]}))
+    answer = ask(f"flashinfer-python=={version_after}", case=case)
+    found = next(
+        each
+        for each in answer.opening.standings
+        if each.gate.layer == "C++ check" and each.gate.component.startswith("flashinfer")
+    )
+    assert found.opened is is_open
+
+
 def test_both_bounds_are_given_where_claims_conflict() -> None:
     answer = ask("cuda==13.0", claims=True)
     bounds = {bound.name: round(bound.tok_s) for bound in answer.gains.bounds}

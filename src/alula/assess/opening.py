@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,8 @@ from alula.machine.gate import Gate, GateVerdict, Layer
 RUNNING = "running"
 """The gates in front of everything: an image, a toolkit that knows the GPU, a driver."""
 _OWNERS = {Layer.TOOLKIT: "cuda", Layer.DRIVER: "driver"}
+_RELEASE = re.compile(r"(?:flashinfer|CUDA toolkit|driver|vllm|sglang) (\d+(?:\.\d+)*)\b")
+"""How the doctor names the release that opens a gate."""
 _TOUCHED = 0.5
 """Nobody has looked into the owner's other release: it may open the gate or not."""
 
@@ -165,19 +168,31 @@ def _after(changes: tuple[Change, ...], facts: Facts) -> Facts:
 
 
 def _reported(gate: Gate, target: Target, facts: Facts) -> Standing:
-    """A gate that only the doctor knows: what another release of its owner does is not known."""
+    """A gate that only the doctor knows: opened by the release it names, else nobody knows."""
     owner = _OWNERS.get(gate.layer, gate.component.partition(" ")[0])
     changes = expanded(target.changes, facts)
-    touched = any(change.component == owner for change in changes)
-    after = GateVerdict.UNKNOWN if touched else GateVerdict.CLOSED
-    return Standing(gate, GateVerdict.CLOSED, after, touched=touched, sources=("alula doctor",))
+    change = next((each for each in changes if each.component == owner), None)
+    after, opener = GateVerdict.CLOSED, tuple[Change, ...]()
+    if change is not None:
+        after = _of_release(gate, change)
+        opener = (change,) if after is GateVerdict.OPEN else ()
+    touched = change is not None
+    return Standing(gate, GateVerdict.CLOSED, after, opener, touched, ("alula doctor",))
+
+
+def _of_release(gate: Gate, change: Change) -> GateVerdict:
+    named = _RELEASE.match(gate.opened_in)
+    if named is None:
+        return GateVerdict.UNKNOWN
+    reached = Version(change.version.partition("+")[0]) >= Version(named[1])
+    return GateVerdict.OPEN if reached else GateVerdict.CLOSED
 
 
 def _is_known(gate: Gate, known: Iterable[Standing]) -> bool:
     """Whether a gate of the report stands among the known ones, perhaps under another feature."""
     return any(
         each.before is GateVerdict.CLOSED
-        and each.gate.layer is gate.layer
+        and _same_layer(each.gate.layer, gate.layer)
         and each.gate.feature in (gate.feature, RUNNING)
         and (gate.layer is Layer.TOOLKIT or _same_owner(each.gate, gate))
         for each in known
@@ -185,7 +200,14 @@ def _is_known(gate: Gate, known: Iterable[Standing]) -> bool:
 
 
 def _same_owner(known: Gate, reported: Gate) -> bool:
-    return known.component in (reported.component.partition(" ")[0], "the machine")
+    """As the known gates, which may not know the package, name it."""
+    owner = reported.component.partition(" ")[0]
+    return known.component == owner or known.component.startswith("the ")
+
+
+def _same_layer(first: Layer, second: Layer) -> bool:
+    metal = (Layer.HARDWARE, Layer.TOPOLOGY)
+    return first is second or (first in metal and second in metal)
 
 
 def smaller_step(target: Target, situation: Situation, opening: Opening) -> Change | None:

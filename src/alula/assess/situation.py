@@ -38,6 +38,8 @@ class Inquiry:
     claims: Path | None = None
     model: str | None = None
     environment: Path | None = None
+    cache: Path | None = None
+    """A file that the doctor keeps its scans in."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def look(inquiry: Inquiry) -> Situation:
     case = None if inquiry.claims is None else read_case(inquiry.claims)
     named = None if inquiry.attempts is None else read_attempts(inquiry.attempts)
     what_if = _machine(inquiry, named[0] if named else None, case)
-    report, source = _report(inquiry.environment, what_if)
+    report, source = _report(inquiry, what_if)
     baseline, judged = _attempts(named, _saved(what_if))
     model, model_from = _model(inquiry.model, baseline, case)
     facts = facts_of(report)
@@ -111,20 +113,23 @@ def _machine(inquiry: Inquiry, baseline: Attempt | None, case: Case | None) -> W
     return inquiry.what_if if case is None else WhatIf(case.machine)
 
 
-def _report(environment: Path | None, what_if: WhatIf) -> tuple[Mapping[str, Any], str]:
+def _report(inquiry: Inquiry, what_if: WhatIf) -> tuple[Mapping[str, Any], str]:
     """The doctor's report: the saved one, or one of what is here and was asked about."""
     saved = _saved(what_if)
     if saved is None:
-        question = Question(FEATURES, environment, what_if)
-        return _as_saved(examine(question, os.environ).to_json()), "alula doctor"
-    if environment is not None:
+        question = Question(FEATURES, inquiry.environment, what_if)
+        report = examine(question, os.environ, inquiry.cache).to_json()
+        return _as_saved(report), "alula doctor"
+    if inquiry.environment is not None:
         raise UsageError(
             "--env and a saved report exclude each other",
             f"{saved} says what software its machine has",
             "name the machine by its GPUs (8x-rtx-pro-6000), or leave --env out",
         )
-    report = load_report(saved)
-    return {**report, "machine": _as_saved(to_json(resolve(what_if, observe)))}, saved.name
+    return {
+        **load_report(saved),
+        "machine": _as_saved(to_json(resolve(what_if, observe))),
+    }, saved.name
 
 
 def _as_saved(value: Any) -> Any:

@@ -10,6 +10,7 @@ import typer
 
 from alula.cli import options, whatif_options
 from alula.cli.console import print_json, print_text
+from alula.cli.doctor import scan_cache
 from alula.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def assess(
     if hours is not None and not isfinite(hours):
         raise UsageError(f"--hours {hours} is no time", "hours are a number", "write --hours 8")
     what_if = WhatIf(machine, gpu or (), driver, links)
-    inquiry = Inquiry(what_if, attempts, claims, model, env)
+    inquiry = Inquiry(what_if, attempts, claims, model, env, scan_cache())
     answer = answer_of(read_target(changes or (), plan), inquiry, hours)
     if document is not None:
         _keep(document, answer, " ".join(changes or (f"--plan {plan.name if plan else plan}",)))
