@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from alula.assess import sections
+from alula.assess import outlook, sections
 from alula.assess.alternatives import Option, options
 from alula.assess.change import Target, expanded
 from alula.assess.evidence import Ledger, Row, Section
 from alula.assess.gains import Gains, price_gains
-from alula.assess.opening import Opening, open_gates, smaller_step
+from alula.assess.nearby import smaller_step
+from alula.assess.opening import Opening, open_gates
 from alula.assess.price import Price, price
 from alula.assess.situation import Inquiry, Situation, look
 from alula.assess.verdict import Line, Verdict, decide
@@ -59,9 +60,9 @@ def assess(target: Target, inquiry: Inquiry, hours: float | None = None) -> Answ
         sections.prices(own, ledger),
         sections.alternatives(ranked, ledger),
         sections.how(ranked, ledger),
-        sections.would_change(target, situation, ledger),
-        sections.measurements(gains, situation, ledger),
-        sections.lacking(situation, ledger),
+        outlook.would_change(target, situation, ledger),
+        outlook.measurements(gains, situation, ledger),
+        outlook.lacking(situation, ledger),
     )
     kept = tuple(section for section in told if section.rows)
     return Answer(target, situation, opening, gains, own, ranked, line, kept, ledger)

@@ -6,6 +6,9 @@ from collections.abc import Sized
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+CLAIMS = "alula estimate --check"
+"""Where what follows from claims comes from."""
+
 
 class Evidence(NamedTuple):
     """A fact and where a person can look for it."""

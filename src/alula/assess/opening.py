@@ -12,7 +12,7 @@ from alula.assess.change import Target, expanded
 from alula.assess.situation import Situation
 from alula.diagnosis.chains import KnownGate, chains, observed
 from alula.diagnosis.changes import Change, applied
-from alula.diagnosis.facts import Condition, Facts
+from alula.diagnosis.facts import Facts
 from alula.diagnosis.together import Judged
 from alula.machine.gate import Gate, GateVerdict, Layer
 
@@ -146,11 +146,11 @@ def _features_of(each: Judged) -> frozenset[str]:
 
 def _known(known: KnownGate, target: Target, situation: Situation) -> Standing:
     facts = situation.facts
-    after = known.verdict(_after(target.changes, facts))
+    after = known.verdict(facts_after(target.changes, facts))
     needed = tuple(
         change
         for change in target.changes
-        if known.verdict(_after(target.without(change), facts)) is GateVerdict.CLOSED
+        if known.verdict(facts_after(target.without(change), facts)) is GateVerdict.CLOSED
     )
     gate = observed(known, facts, situation.gates)
     return Standing(
@@ -163,7 +163,8 @@ def _known(known: KnownGate, target: Target, situation: Situation) -> Standing:
     )
 
 
-def _after(changes: tuple[Change, ...], facts: Facts) -> Facts:
+def facts_after(changes: tuple[Change, ...], facts: Facts) -> Facts:
+    """The facts once the changes are made, with the torch that comes along."""
     return applied(expanded(changes, facts), facts)
 
 
@@ -208,53 +209,3 @@ def _same_owner(known: Gate, reported: Gate) -> bool:
 def _same_layer(first: Layer, second: Layer) -> bool:
     metal = (Layer.HARDWARE, Layer.TOPOLOGY)
     return first is second or (first in metal and second in metal)
-
-
-def smaller_step(target: Target, situation: Situation, opening: Opening) -> Change | None:
-    """The oldest toolkit that opens the same gates; None where none is older, or none is opened."""
-    cuda = next((each for each in target.changes if each.component == "cuda"), None)
-    if cuda is None or not opening.opened:
-        return None
-    wanted = [each.gate for each in opening.opened]
-    major = situation.facts.get("nvcc").partition(".")[0]
-    for version in _toolkits():
-        if version.partition(".")[0] != major:
-            continue
-        less = Change("cuda", version)
-        if Version(version) >= Version(cuda.version):
-            break
-        found = open_gates(replace(target, changes=(less, *target.without(cuda))), situation)
-        if [each.gate for each in found.opened] == wanted:
-            return less
-    return None
-
-
-def _toolkits() -> list[str]:
-    """Releases that are known to open a gate, the oldest first."""
-    openers = (known.opened_by for known in chains().gates if known.opened_by)
-    return sorted({each.version for each in openers if each.component == "cuda"}, key=Version)
-
-
-@dataclass(frozen=True)
-class Flip:
-    """Facts under which the change would open one more gate."""
-
-    conditions: tuple[Condition, ...]
-    gate: Gate
-
-
-def flips(target: Target, facts: Facts) -> tuple[Flip, ...]:
-    """Under which other facts the change would open a gate that it does not open now."""
-    after = _after(target.changes, facts)
-    found = []
-    for known in chains().gates:
-        altered = (c for c in known.closed_when if _release(facts, c) != _release(after, c))
-        missing = tuple(c for c in known.closed_when if c.holds(facts) is not True)
-        if missing and any(c.holds(after) is False for c in altered):
-            found.append(Flip(missing, known.gate))
-    return tuple(found)
-
-
-def _release(facts: Facts, condition: Condition) -> str:
-    """A fact as conditions compare it: a version without its build."""
-    return facts.get(condition.name).partition("+")[0]

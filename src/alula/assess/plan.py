@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from alula.assess.answer import Answer
 from alula.assess.living import DECISIONS
-from alula.assess.opening import flips
+from alula.assess.nearby import flips
 from alula.assess.sections import evidence
 from alula.assess.situation import Situation
 from alula.assess.telling import table

@@ -7,16 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from alula.assess.alternatives import Option
 from alula.assess.change import Target, expanded, fact_of, is_there, shown, version_now
 from alula.assess.citing import attempt_key, gate_key, option_key
-from alula.assess.evidence import Ledger, Row, Section
+from alula.assess.evidence import CLAIMS, Ledger, Row, Section
 from alula.assess.gains import Gains
-from alula.assess.opening import Opening, Standing, flips
+from alula.assess.opening import Opening, Standing
 from alula.assess.price import Price
 from alula.assess.situation import Situation
 from alula.diagnosis.answer import escaped
 from alula.diagnosis.chains import chains
 from alula.diagnosis.changes import Change
 
-_CLAIMS = "alula estimate --check"
 _MANY = 20
 """Changes beyond which only those of known components are shown, as of a lock."""
 
@@ -98,7 +97,7 @@ def most(gains: Gains, opening: Opening, ranked: Sequence[Option], ledger: Ledge
         against = "" if gains.tok_s is None else f"{bound.tok_s - gains.tok_s:+.0f}"
         rows.append(Row((bound.name, bound.reading, f"{bound.tok_s:.0f}", against), (key,)))
     for finding in gains.check.excluded if gains.check else ():
-        key = ledger.cite(f"{finding.name}: {finding.says}", f"{_CLAIMS}: {finding.arithmetic}")
+        key = ledger.cite(f"{finding.name}: {finding.says}", f"{CLAIMS}: {finding.arithmetic}")
         rows.append(Row(("the claims conflict", f"since {finding.says}", "", ""), (key,)))
     change = next(each for each in ranked if each.is_change)
     keys = tuple(gate_key(each, ledger) for each in opening.opened)
@@ -171,87 +170,6 @@ def how(ranked: Sequence[Option], ledger: Ledger) -> Section:
     able = [each for each in ranked if each.probability > 0 and not each.is_change]
     rows = tuple(Row((each.name, each.how), (option_key(each, ledger),)) for each in able)
     return Section("How", ("option", "do"), rows)
-
-
-def would_change(target: Target, situation: Situation, ledger: Ledger) -> Section:
-    """Under which facts the answer would be another one."""
-    rows = []
-    for flip in flips(target, situation.facts):
-        gate = flip.gate
-        facts = " and ".join(each.said(situation.facts) for each in flip.conditions)
-        key = ledger.cite(f"{gate.feature}: {gate.predicate}, closed if {facts}", gate.evidence)
-        rows.append(
-            Row((f"{facts}", f"it opens {gate.component}, {gate.layer}", gate.feature), (key,))
-        )
-    return Section("What would change the answer", ("if", "then", "of"), tuple(rows))
-
-
-def measurements(gains: Gains, situation: Situation, ledger: Ledger) -> Section:
-    """The next two, and what they should show."""
-    told = [(*each, _CLAIMS) for each in _deciding(gains)]
-    told = told or [(*each, "alula estimate") for each in gains.predicted]
-    if not situation.facts.get("p2p"):
-        told.append(("alula doctor --probe p2p", "peer access works", "the doctor's report"))
-    told.append(("a plain run, three times", "the baseline of everything else", "docs/assess.md"))
-    rows = tuple(
-        Row((what, expect), (ledger.cite(f"{what}: {expect}", source),))
-        for what, expect, source in told[:2]
-    )
-    return Section("The next two measurements", ("measure", "expect"), rows)
-
-
-def _deciding(gains: Gains) -> list[tuple[str, str]]:
-    """What tells two explanations of the claims apart."""
-    stories = gains.check.stories if gains.check else ()
-    if len(stories) < 2:
-        return []
-    launches = (
-        f"if {each.name}: {each.verify_s[1] * 1e3:.0f} and {each.verify_s[16] * 1e3:.0f} ms"
-        for each in stories
-    )
-    exchanges = (
-        f"if {each.name}: {each.allreduce_s[1] * 1e6:.0f} and {each.allreduce_s[16] * 1e6:.0f} µs"
-        for each in stories
-    )
-    return [
-        ("a launch with 1 row and with 16 rows", "; ".join(launches)),
-        ("one all-reduce of each launch inside a graph", "; ".join(exchanges)),
-    ]
-
-
-def lacking(situation: Situation, ledger: Ledger) -> Section:
-    """What was not given, and what it would have decided."""
-    facts = situation.facts
-    told = (
-        (not situation.judged, "attempts", "with --attempts", "which failures it has to unblock"),
-        (
-            situation.case is None,
-            "claims",
-            "with --claims",
-            "which of your figures exclude each other",
-        ),
-        (not situation.model, "the model", "with --model", "what there is to gain"),
-        (
-            situation.tok_s is None,
-            "a measured speed",
-            "with a baseline",
-            "what the gain is measured by",
-        ),
-        (
-            not facts.get("p2p"),
-            "peer access",
-            "with alula doctor --probe p2p",
-            "if peers are reached",
-        ),
-        (not facts.get("nvcc"), "the toolkit", "with alula doctor", "which nvcc compiles kernels"),
-        (not facts.get("capability"), "the GPUs", "with --machine", "everything"),
-    )
-    rows = tuple(
-        Row((what, given, decides), (ledger.cite(f"not known: {what}", situation.report),))
-        for is_lacking, what, given, decides in told
-        if is_lacking
-    )
-    return Section("What is lacking", ("not known", "given", "it would tell"), rows)
 
 
 def _gate(each: Standing) -> str:
