@@ -115,7 +115,7 @@ def test_the_pcie_allreduce_comes_with_0_6_18(tmp_path: Path) -> None:
     old = chain(feature, CASE, software(tmp_path / "old"))
     new = chain(feature, CASE, software(tmp_path / "new"))
     assert [g.opened_in for g in old if g.verdict is CLOSED] == [
-        "flashinfer 0.6.18 (flashinfer#4393)",
+        "flashinfer 0.7.0 (flashinfer#4393)",
         "sglang#34528, open in Aug 2026",
     ]
     assert [g.component for g in new if g.verdict is CLOSED] == ["sglang 0.5.9"]

@@ -14,7 +14,7 @@ from alula.diagnosis.signatures import CLASSES, Kind, Signature, knowledge, pars
 NAMED = """
 capability capability.major capability.target gpus links p2p driver driver.cuda driver.cuda.major
 nvcc nccl torch.cuda torch.cuda.major torch.lacks loading imageless tp command phase frames line log
-exit torch triton sglang sgl-kernel flashinfer-python
+exit torch triton sglang sgl-kernel flashinfer-python vllm
 """
 FACTS = frozenset(NAMED.split())
 SIGNATURES = knowledge().signatures

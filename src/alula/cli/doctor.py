@@ -86,7 +86,7 @@ def doctor(
         force=force,
         kernels=kernels,
     )
-    report = examine(question, os.environ, _cache(), _announce)
+    report = examine(question, os.environ, scan_cache(), _announce)
     _print(report.to_json(), json, markdown, full)
     if _closed(report.to_json()):
         raise typer.Exit(_CLOSED)
@@ -119,7 +119,7 @@ def _announce(name: str) -> None:
     messages().print(f"probing: {name} …", style="dim")
 
 
-def _cache() -> Path | None:
+def scan_cache() -> Path | None:
     """Where scans are kept; a doctor whose cache cannot be written works without one."""
     # No home folder is a RuntimeError; Windows has none of the locks that the cache's folder uses.
     with suppress(MachineError, RuntimeError, ImportError):

@@ -18,7 +18,19 @@ import typer
 from typer.main import get_command
 
 from alula import __version__
-from alula.cli import bench, chat, demo, diagnose, doctor, estimate, generate, serve, stack, train
+from alula.cli import (
+    assess,
+    bench,
+    chat,
+    demo,
+    diagnose,
+    doctor,
+    estimate,
+    generate,
+    serve,
+    stack,
+    train,
+)
 from alula.cli.console import print_error, print_error_json, print_help_alone
 from alula.errors import AlulaError, MachineError, UsageError
 
@@ -52,6 +64,7 @@ app.command("diagnose")(diagnose.diagnose)
 app.command("doctor")(doctor.doctor)
 app.command("estimate")(estimate.estimate)
 app.add_typer(stack.app, name="stack")
+app.command("assess")(assess.assess)
 
 
 @app.callback(invoke_without_command=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alula.cost.allreduce import LinkAllReduce
-from alula.cost.claims.case import read_case
-from alula.cost.claims.check import check_claims
+from alula.cost.claims.case import Case, read_case
+from alula.cost.claims.check import Check, check_claims
 from alula.cost.claims.implied import SHORT_CHAIN
 from alula.cost.described import described_machine
 from alula.cost.draft import (
@@ -71,7 +71,7 @@ def answer(asked: Asked) -> Document:
     draft = parse_draft(asked.draft)
     acceptance = _acceptance(asked, draft)
     machine = described_machine(asked.what_if)
-    setting, notes = _setting(asked, machine)
+    setting, notes = setting_of(asked, machine)
     table: tuple[Table, ...] = ()
     calibration: dict[str, object] | None = None
     if asked.measured is not None:
@@ -86,7 +86,11 @@ def answer(asked: Asked) -> Document:
 
 def answer_claims(path: Path) -> Document:
     """Check a file of claims."""
-    case = read_case(path)
+    return tell_check(claims_checked(read_case(path)))
+
+
+def claims_checked(case: Case) -> Check:
+    """What follows from a file of claims."""
     what_if = WhatIf(case.machine)
     host = None if case.assumed.host_ms is None else f"{case.assumed.host_ms}ms"
     asked = Asked(
@@ -97,12 +101,13 @@ def answer_claims(path: Path) -> Document:
         host=host,
     )
     machine = described_machine(what_if)
-    setting, _ = _setting(asked, machine)
+    setting, _ = setting_of(asked, machine)
     drafter = known_drafter(setting.shape.name, SHORT_CHAIN)
-    return tell_check(check_claims(case, setting, drafter, machine.device.memory_bytes))
+    return check_claims(case, setting, drafter, machine.device.memory_bytes)
 
 
-def _setting(asked: Asked, machine: Machine) -> tuple[Setting, tuple[str, ...]]:
+def setting_of(asked: Asked, machine: Machine) -> tuple[Setting, tuple[str, ...]]:
+    """What a question fixes, and remarks on it. Raises UsageError or ModelError."""
     shape = find_model(asked.model)
     if asked.weights is not None:
         shape = shape.with_weights(format_named(asked.weights))

@@ -115,7 +115,7 @@ def _custom_allreduce(scene: Scene) -> Iterator[Gate]:
         f"{scene.joined()}; otherwise nothing is launched and the output is left as it was",
         scene.whether(None if pcie is None else not pcie),
         kernel.where if kernel else "vllm custom_all_reduce.cuh; flashinfer#4393 says the same",
-        "flashinfer 0.6.18 has another kernel for this: flashinfer-pcie-allreduce",
+        "flashinfer 0.7.0 has another kernel for this: flashinfer-pcie-allreduce",
     )
     yield peer_access(scene)
 
@@ -134,7 +134,7 @@ def _pcie_allreduce(scene: Scene) -> Iterator[Gate]:
             else "gen_pcie_ipc_comm_module is not there",
             OPEN if kernel else CLOSED,
             kernel.where if kernel else "flashinfer/jit/comm.py",
-            "flashinfer 0.6.18 (flashinfer#4393)",
+            "flashinfer 0.7.0 (flashinfer#4393)",
         )
     yield from nvcc_floor(scene)
     for package, opened in (("vllm", "vllm#53576"), ("sglang", "sglang#34528, open in Aug 2026")):

@@ -20,12 +20,13 @@ _STYLE = (
 def markdown(document: Document) -> str:
     """For pasting into an issue."""
     parts = [f"**{document.verdict}**"]
-    parts += [_markdown_block(block) for block in document.blocks]
+    parts += [markdown_block(block) for block in document.blocks]
     parts.append("\n".join(f"- {note}" for note in document.notes))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _markdown_block(block: Block) -> str:
+def markdown_block(block: Block) -> str:
+    """One table, or what a drawing shows as one, under its title."""
     match block:
         case Table(title, headers, rows):
             table = (headers, rows)
