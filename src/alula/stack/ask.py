@@ -20,6 +20,7 @@ from alula.stack.catalog import Catalog, Target
 from alula.stack.indexes import Index
 from alula.stack.judging import judge
 from alula.stack.offer import serving
+from alula.stack.patches_built import why_built_here
 from alula.stack.plan import Plan, check_wanted, make_plan
 from alula.stack.reading import Reader
 from alula.stack.request import Request
@@ -128,6 +129,7 @@ def _request(question: Question, wanted: tuple[str, ...], architecture: str) -> 
         architecture=architecture,
         cuda=question.cuda,
         baseline=_baseline(question),
+        built=_built(question.baseline),
         folders=_folders(question) if here else (),
         free_bytes=question.free_bytes if here else None,
     )
@@ -138,6 +140,13 @@ def _baseline(question: Question) -> Software | None:
         return None
     scans = question.cache / "scans.json" if question.cache else None
     return read_software(environment_at(question.baseline), question.environ, scans)
+
+
+def _built(prefix: Path | None) -> tuple[str, ...]:
+    if prefix is None:
+        return ()
+    packages = environment_at(prefix).distributions.items()
+    return tuple(n for n, each in packages if not each.is_editable and why_built_here(each))
 
 
 def _folders(question: Question) -> tuple[Toolkit, ...]:

@@ -17,7 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from alula.errors import MachineError
 from alula.stack.places import Places
 
-Action = Literal["apply", "ready", "broken", "adopt", "switch", "rollback", "prune"]
+Action = Literal[
+    "apply", "ready", "stopped", "broken", "probe", "adopt", "switch", "rollback", "prune"
+]
 _MOVES = ("switch", "rollback")
 
 

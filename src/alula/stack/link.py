@@ -14,7 +14,7 @@ from alula.stack import journal
 from alula.stack.holding import changing
 from alula.stack.journal import Action, Entry
 from alula.stack.places import Places
-from alula.stack.records import Record, all_records, need_ready
+from alula.stack.records import Probed, Record, all_records, need_ready
 
 _PARTIAL = ".current."
 
@@ -24,6 +24,8 @@ class Move(NamedTuple):
 
     before: str | None
     after: str
+    probed: Probed | None = None
+    """What came of the latest probe of where it leads."""
 
     @property
     def changed(self) -> bool:
@@ -83,7 +85,7 @@ def _move(places: Places, action: Action, choose: Callable[[str | None], str]) -
     with changing(places):
         before = current(places)
         record = need_ready(places, choose(before))
-        move = Move(before, record.name)
+        move = Move(before, record.name, record.probed)
         if move.changed:
             journal.append(places, Entry(action=action, environment=record.name, before=before))
             _point(places, _target(places, record))

@@ -111,6 +111,8 @@ class Lock(_Record):
     indexes: tuple[IndexPage, ...] = ()
     packages: tuple[Wheel, ...] = ()
     overrides: tuple[Override, ...] = ()
+    not_offered: tuple[str, ...] = ()
+    """Packages that were built on the machine of the baseline, and that no index has."""
     opens: tuple[str, ...] = ()
     stays_closed: tuple[Closed, ...] = ()
     risks: tuple[str, ...] = ()
