@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alula.cli.console import messages, print_json, print_text, progress_bar
+from alula.cli.console import messages, print_dim, print_json, print_text, progress_bar
 from alula.cli.stack_options import environment_named
-from alula.errors import UsageError
+from alula.errors import MachineError, UsageError
 
 if TYPE_CHECKING:
     from alula.stack.probe_records import ProbeReport
@@ -114,7 +114,10 @@ def _note(name: str, report: ProbeReport) -> None:
 
     at = datetime.fromisoformat(report.created)
     verdict = report.verdict()
-    note_probe(stack_home(), name, Probed(at=at, result=report.result.value, verdict=verdict))
+    try:
+        note_probe(stack_home(), name, Probed(at=at, result=report.result.value, verdict=verdict))
+    except MachineError as error:  # the report is worth more than its trace
+        print_dim([f"it is not kept for alula stack switch: {error}"])
 
 
 def _announce(stage: str) -> None:
