@@ -95,6 +95,8 @@ def share(places: Places, name: str) -> int:
 
 def is_held(places: Places, name: str) -> bool:
     """Whether somebody builds an environment or was started in it by `alula stack run`."""
+    if not places.lock(name).exists():
+        return False
     with removing(places, name) as free:
         return not free
 
