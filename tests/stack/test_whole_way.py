@@ -61,7 +61,11 @@ def site_packages(tmp_path: Path) -> Path:
 @pytest.fixture
 def lock(tmp_path: Path, site: Site, places: Places) -> Path:
     """Where a plan is written that wants feather 2.0, which needs quill."""
-    files = {_TUNED: _SAYS.encode(), _CORE: text(line_5="theirs").encode()}
+    files = {
+        "feather/__init__.py": b"VERSION = '2.0'\n",
+        _TUNED: _SAYS.encode(),
+        _CORE: text(line_5="theirs").encode(),
+    }
     made = [
         make_wheel(tmp_path / "w", version="2.0", files=files, requires=["quill>=1"]),
         make_wheel(tmp_path / "w", "quill", "1.5"),
@@ -84,7 +88,8 @@ def _shown(places: Places) -> str:
     """What a process in the current environment imports."""
     command = [*_ALULA, "stack", "run", "--", "python", "-c", _SHOW]
     environ = _environ(places)
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 

@@ -55,6 +55,12 @@ def snapshot_for(places: Places, name: str, wanted: Wanted, progress: Progress) 
     None where there is nothing to take them from. Raises UsageError where the current environment
     is gone, and for a change to drop that there is not.
     """
+    if wanted.left_behind and (wanted.snapshot or wanted.dropped):
+        raise UsageError(
+            "--without-changes stands with --drop or --snapshot",
+            "it leaves all local changes behind",
+            "give one of them",
+        )
     if wanted.left_behind:
         return None
     folder = wanted.snapshot or _snapshot_of_current(places, name, progress)
@@ -102,13 +108,14 @@ def bring(
     """Make the changes of a snapshot again; the record `ready`, or `stopped` where one waits."""
     if folder is None:
         return record.model_copy(update={"state": "ready", "reason": ""})
+    earlier = {each.id: each for each in record.changes if each.standing in _IN_IT}
     target = target_of_lock(record.lock, places, wanted)
     done = reapply(record.path, folder, target, progress)
     return record.model_copy(
         update={
             "state": "stopped" if done.stopped else "ready",
             "reason": _waits(done.stopped) if done.stopped else "",
-            "changes": tuple(map(_brought, _all_of(done))),
+            "changes": tuple(_brought(each, earlier) for each in _all_of(done)),
             "variables": dict(done.variables),
         }
     )
@@ -127,7 +134,10 @@ def _all_of(done: Reapplied) -> tuple[Judged, ...]:
     return (*done.done, *((done.stopped,) if done.stopped else ()), *done.left)
 
 
-def _brought(judged: Judged) -> Brought:
+def _brought(judged: Judged, earlier: Mapping[str, Brought]) -> Brought:
+    """What an earlier run made is found there by the next, and stays what it was."""
+    if judged.change.id in earlier:
+        return earlier[judged.change.id]
     return Brought(id=judged.change.id, standing=judged.standing, reason=judged.reason)
 
 
