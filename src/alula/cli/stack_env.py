@@ -69,7 +69,7 @@ def apply(
         snapshot,
         frozenset(drop or ()),
         stack_options.repositories(upstream),
-        wheels or (),
+        stack_options.folders(wheels, "--wheels"),
         without_changes,
     )
     applied = build(stack_home(), Lock.read(lock), _progress, name, python, wanted)

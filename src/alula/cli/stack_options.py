@@ -53,7 +53,19 @@ def repositories(given: list[str] | None) -> dict[str, Path]:
     from alula.machine.environment import canonical
 
     found = pairs(given, "--upstream", "=")
-    return {canonical(name): Path(path) for name, path in found.items()}
+    paths = {canonical(name): Path(path) for name, path in found.items()}
+    folders(list(paths.values()), "--upstream")
+    return paths
+
+
+def folders(given: list[Path] | None, option: str) -> list[Path]:
+    """Folders that an option was given, all of which are there."""
+    for path in given or ():
+        if not path.is_dir():
+            raise UsageError(
+                f"{option} {path} is no folder", "something is to be read from it", "name one"
+            )
+    return given or []
 
 
 def environment_named(text: str) -> Named:

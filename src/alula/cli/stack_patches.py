@@ -96,7 +96,12 @@ def patches(
         target,
         lock,
         to,
-        Wanted(None, frozenset(drop or ()), stack_options.repositories(upstream), wheels or ()),
+        Wanted(
+            None,
+            frozenset(drop or ()),
+            stack_options.repositories(upstream),
+            stack_options.folders(wheels, "--wheels"),
+        ),
     )
     named = Named(
         checkouts={name: Path(path) for name, path in pairs(checkout, "--checkout", "=").items()},

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from alula.stack.catalog import Target
 
 _UNSATISFIABLE = 3
+_LONGEST_SECONDS = 86400.0
 
 
 def plan(
@@ -123,7 +124,7 @@ def plan(
         as_of=_end_of_day(as_of),
         offline=offline,
         wheelhouse=_folder(wheelhouse),
-        seconds=timeout,
+        seconds=_seconds(timeout),
         machine=_machine(machine, gpu, driver, links),
         assumed=any(each is not None for each in (machine, gpu, driver, links)),
         baseline=environment_named(env).path if env else _current(),
@@ -132,6 +133,7 @@ def plan(
         kept=stack_home().wheels,
         free_bytes=shutil.disk_usage(_home()).free,
     )
+    _make(out)
     found = answer(question, _may_read(yes, json), _progress, _telling)
     written: tuple[Path, ...] = ()
     if out is not None and found.plan.lock is not None:
@@ -189,6 +191,31 @@ def _folder(path: Path | None) -> Path | None:
             f"--wheelhouse {path} is no folder", "wheels are looked for in it", "make it"
         )
     return path
+
+
+def _seconds(timeout: float) -> float:
+    if not 0 < timeout < _LONGEST_SECONDS:
+        raise UsageError(
+            f"--timeout {timeout:g} is no time to wait",
+            f"it is a number of seconds above 0 and below {_LONGEST_SECONDS:g}",
+            "as in 30",
+        )
+    return timeout
+
+
+def _make(out: Path | None) -> None:
+    """A folder that cannot be written is found before the search, not after it."""
+    if out is None:
+        return
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "uv").mkdir(exist_ok=True)
+    except OSError as error:
+        raise MachineError(
+            f"the plan cannot be written to {out}",
+            error.strerror or str(error),
+            "name another folder with --out",
+        ) from error
 
 
 def _machine(

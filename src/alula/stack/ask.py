@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from alula.diagnosis.features import check_feature
-from alula.errors import UsageError
+from alula.errors import MachineError, UsageError
 from alula.machine.environment import environment_at, own_environment
 from alula.machine.facts import Machine
 from alula.machine.software import Software, read_software
@@ -114,11 +114,23 @@ def answer(
     with serving() as server, closing(Resolver(server, question.target)) as resolver:
         solver = Solver(catalog, resolver, wheels, request, telling)
         if hand_made is None:
-            return Answer(make_plan(request, solver, goals))
+            plan = make_plan(request, solver, goals)
+            _check_read(plan, catalog)
+            return Answer(plan)
         judged = judge(hand_made, solver)
         solver.request = judged.request
         plan = make_plan(judged.request, solver, ())
         return Answer(plan, judged.and_of(plan))
+
+
+def _check_read(plan: Plan, catalog: Catalog) -> None:
+    """MachineError where nothing was found, and not all that was asked has answered."""
+    if plan.attempt is None and (down := catalog.down()):
+        raise MachineError(
+            "no set was found, and not every index was read",
+            "; ".join([*(f"{name} is down: {why}" for name, why in down.items()), plan.verdict()]),
+            "run it again when they answer, or name other indexes with --index",
+        )
 
 
 def _request(question: Question, wanted: tuple[str, ...], architecture: str) -> Request:
