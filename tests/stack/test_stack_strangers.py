@@ -118,7 +118,8 @@ def test_a_file_of_two_packages(call: Call, places: Places, tmp_path: Path) -> N
         (["plan", "--env", "nobody", "--want", "a"], 2),
         (["plan", "--want", "a b c"], 2),
         (["plan", "--want", "a", "--index=x=http://127.0.0.1:1/simple/"], 6),
-        (["plan", "--want", "a", "--index=x=/no/such/folder"], 6),
+        (["plan", "--want", "a", "--index=x=/no/such/folder"], 2),
+        (["plan", "--want", "a", "--index=x=file:///no/such/folder"], 6),
         (["plan", "--want", "a", "--timeout", "0"], 2),
         (["plan", "--want", "a", "--timeout", "nan"], 2),
         (["plan", "--want", "a", "--out", "/dev/null/x"], 6),
@@ -201,3 +202,26 @@ def test_ctrl_c_is_not_kept_waiting_by_an_index(
     assert "Traceback" not in err
     if command == "apply":
         assert json.loads(places.record("x").read_text())["state"] == "building"
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_two_that_build_one_name_at_once(places: Places, tmp_path: Path, same: bool) -> None:
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    children = []
+    for number in (1, 2):
+        version = "1.0" if same else f"{number}.0"
+        path = tmp_path / f"{number}.json"
+        lock_of(make_wheel(tmp_path / version, version=version)).write(path)
+        call = [*_ALULA, "stack", "apply", str(path), "--python", sys.executable]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        call += ["--name", "x", "--json"]
+        children.append(subprocess.Popen(call, env=environ, text=True, **pipes))  # type: ignore[call-overload]
+    answers = [json.loads(child.communicate(timeout=60)[0]) for child in children]
+    if same:
+        assert [child.returncode for child in children] == [0, 0]
+        assert sorted(answer["built"] for answer in answers) == [False, True]
+    else:
+        assert sorted(child.returncode for child in children) == [0, 2]
+        refused = next(answer for answer in answers if "error" in answer)
+        assert refused["error"]["what"] == "the name x is taken"
+    assert json.loads(places.record("x").read_text())["state"] == "ready"

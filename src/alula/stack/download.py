@@ -158,7 +158,10 @@ def _asked(wheel: Wheel, before: int) -> http.client.HTTPResponse:
         if isinstance(error.reason, FileNotFoundError):
             raise _gone(wheel, "the file is not there") from error
         raise _down(wheel, str(error.reason)) from error
-    except ValueError as error:  # of letters or a host that no address has
+    except (
+        ValueError,
+        http.client.InvalidURL,
+    ) as error:  # of letters or a host that no address has
         raise _gone(wheel, f"its address is none ({error})") from error
     except (OSError, http.client.HTTPException) as error:
         raise _down(wheel, str(error) or type(error).__name__) from error
