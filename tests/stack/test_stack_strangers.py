@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from alula.cli.main import run
+from alula.errors import MachineError
+from alula.models.home import whole_file
 from alula.stack.places import Places
 from made_wheels import PYTHON, lock_of, make_wheel, pretend, wheel_of
 
@@ -157,10 +159,10 @@ def test_a_store_that_can_only_be_read(
     assert call("run")[0] == 0  # its lock is there from now on
     opened = os.open
 
-    def refusing(path: Path, flags: int, mode: int = 0o777) -> int:
-        if flags & os.O_RDWR:
+    def refusing(path: Path, flags: int, mode: int = 0o777, **more: Any) -> int:
+        if flags & os.O_RDWR and places.root in Path(path).parents:
             raise PermissionError(13, "Permission denied")
-        return opened(path, flags, mode)
+        return opened(path, flags, mode, **more)
 
     monkeypatch.setattr(os, "open", refusing)
     assert call("list")[1]["current"] == "a"
@@ -168,6 +170,16 @@ def test_a_store_that_can_only_be_read(
     places.guard.unlink()
     code, answer = call("switch", "b")
     assert (code, answer["error"]["why"]) == (6, "Permission denied")
+    code, told = call("probe", "b")
+    assert (code, "verdict" in told) == (0, True), "what was found is told, though it is not kept"
+
+
+def test_a_record_that_cannot_be_written() -> None:
+    with (
+        pytest.raises(MachineError, match="cannot be written"),
+        whole_file(Path("/dev/null/x"), 1, ""),
+    ):
+        pass
 
 
 @pytest.fixture

@@ -170,6 +170,30 @@ def test_a_conflict_stops_the_build_until_it_is_decided(
     assert call("switch", name)[1]["current"] == name
 
 
+def test_ended_while_changes_are_made(
+    call: Call,
+    site_packages: Path,
+    site: Site,
+    lock: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    call("adopt", tmp_path / "old")
+    _plan(call, site, lock)
+    apply = ["apply", lock / "stack.lock.json", "--python", sys.executable]
+    with monkeypatch.context() as patch:
+        patch.setattr("alula.stack.changes.reapply", interrupted)
+        assert run(["stack", *map(str, apply)]) == 130
+    (left,) = [e for e in call("list")[1]["environments"] if e["name"] != "old"]
+    assert (left["state"], left["changes"]) == ("stopped", [])
+    assert "goes on" in call("switch", left["name"])[1]["error"]["why"]
+    assert [each["standing"] for each in call(*apply)[1]["changes"]] == ["applied"]
+    assert call("switch", left["name"])[1]["changed"]
+
+
 def test_a_baseline_that_has_vanished(
     call: Call, site_packages: Path, site: Site, lock: Path, tmp_path: Path
 ) -> None:
