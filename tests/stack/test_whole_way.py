@@ -194,6 +194,23 @@ def test_ended_while_changes_are_made(
     assert call("switch", left["name"])[1]["changed"]
 
 
+def test_what_is_on_no_index_is_known_from_the_plan_on(
+    call: Call, site_packages: Path, site: Site, lock: Path, tmp_path: Path
+) -> None:
+    files = {"homemade.py": "OURS = True\n"}
+    install(tmp_path / "old", "homemade", "0.1", files, python=PYTHON, origin={"url": "file:///x"})
+    call("adopt", tmp_path / "old")
+    plan = _plan(call, site, lock)[1]
+    assert plan["lock"]["not_offered"] == ["homemade"]
+    assert any("homemade was built on this machine" in each for each in plan["lost"])
+    lock /= "stack.lock.json"
+    told = {each["id"]: each for each in call("patches", "current", "--lock", lock)[1]["changes"]}
+    assert told["wheel:homemade"]["reason"] == "it holds no machine code"
+    built = call("apply", lock, "--python", sys.executable)[1]
+    there = Path(built["path"]) / f"lib/python{PYTHON}/site-packages/homemade.py"
+    assert there.read_text() == files["homemade.py"]
+
+
 def test_a_baseline_that_has_vanished(
     call: Call, site_packages: Path, site: Site, lock: Path, tmp_path: Path
 ) -> None:
