@@ -174,6 +174,18 @@ def test_a_store_that_can_only_be_read(
     assert (code, "verdict" in told) == (0, True), "what was found is told, though it is not kept"
 
 
+def test_a_damaged_record_stands_in_nobody_elses_way(call: Call, places: Places) -> None:
+    pretend(places, "a")
+    places.record("broken").write_text("{")
+    for name in ("a", str(places.environment("a"))):
+        assert call("patches", name, "--to", "x==1")[0] == 0
+    code, answer = call("patches", "broken")
+    assert (code, answer["error"]["what"]) == (6, "the record of broken cannot be read")
+    places.record("broken").unlink()
+    places.current.mkdir()
+    assert call("list")[1]["error"]["why"] == "it is a file or a folder"
+
+
 def test_a_record_that_cannot_be_written() -> None:
     with (
         pytest.raises(MachineError, match="cannot be written"),

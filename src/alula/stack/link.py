@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Callable
@@ -40,7 +41,8 @@ def current(places: Places) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _not_ours(places, error.strerror or str(error)) from error
+        why = "it is a file or a folder" if error.errno == errno.EINVAL else str(error)
+        raise _not_ours(places, why) from error
     if target.parent == Path(places.environments.name):
         return target.name
     for record in all_records(places):

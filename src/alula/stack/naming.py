@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from alula.errors import UsageError
+from alula.errors import MachineError, UsageError
 from alula.stack import link
 from alula.stack.places import CURRENT, Places, known
-from alula.stack.records import Record, all_records, read_record
+from alula.stack.records import Record, read_record
 
 _BASELINE = "baseline"
 
@@ -30,7 +32,7 @@ def named(places: Places, text: str) -> Named:
         if (record := _recorded(places, text)) is not None:
             return Named(record.path, record)
         if not Path(text).is_dir():
-            names = known(record.name for record in all_records(places))
+            names = known(file.stem for file in places.records())
             raise UsageError(
                 f"there is no environment {text!r}",
                 f"it is no folder here, and no name of a recorded one: {names}",
@@ -38,17 +40,24 @@ def named(places: Places, text: str) -> Named:
             )
     path = Path(text).expanduser()
     there = path.resolve()
-    found = (record for record in all_records(places) if record.path.resolve() == there)
+    found = (record for record in _readable(places) if record.path.resolve() == there)
     return Named(path, next(found, None))
+
+
+def _readable(places: Places) -> Iterator[Record]:
+    """Without those that are damaged: they do not stand in the way of another environment."""
+    for file in places.records():
+        with suppress(MachineError):
+            if (record := read_record(places, file.stem)) is not None:
+                yield record
 
 
 def _recorded(places: Places, name: str) -> Record | None:
     if name == CURRENT:
         return _current(places)
-    records = {record.name: record for record in all_records(places)}
-    if name in records or name != _BASELINE:
-        return records.get(name)
-    adopted = [record for record in records.values() if record.baseline]
+    if name in (file.stem for file in places.records()):
+        return read_record(places, name)
+    adopted = [record for record in _readable(places) if record.baseline and name == _BASELINE]
     if len(adopted) > 1:
         raise UsageError(
             "there are several baselines",
