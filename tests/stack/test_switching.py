@@ -53,7 +53,7 @@ def places(tmp_path: Path) -> Places:
     found = Places(tmp_path / "stack")
     for name in "ab":
         folder = pretend(found, name).path
-        (folder / "lib").mkdir()
+        (folder / "lib").mkdir(exist_ok=True)
         (folder / "lib/marker").write_text(name)
     link.switch(found, "a")
     return found
