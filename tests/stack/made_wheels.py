@@ -30,6 +30,7 @@ def make_wheel(
     tag: str = "py3-none-any",
     inner: str | None = None,
     entry_points: str = "",
+    requires: Sequence[str] = (),
     unrecorded: Mapping[str, bytes] | None = None,
     record: Iterable[str] = (),
     entries: Sequence[tuple[zipfile.ZipInfo, bytes]] = (),
@@ -38,9 +39,9 @@ def make_wheel(
     info = f"{name}-{inner or version}.dist-info"
     members = {f"{name}/__init__.py": f"VERSION = {version!r}\n".encode()} if files is None else {}
     members |= files or {}
-    members[f"{info}/METADATA"] = (
-        f"Metadata-Version: 2.1\nName: {name}\nVersion: {inner or version}\n".encode()
-    )
+    said = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {inner or version}"]
+    said += [f"Requires-Dist: {text}" for text in requires]
+    members[f"{info}/METADATA"] = "\n".join([*said, "", ""]).encode()
     members[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n".encode()
     if entry_points:
         members[f"{info}/entry_points.txt"] = entry_points.encode()
@@ -89,6 +90,7 @@ def pretend(places: Places, name: str, age: int = 0, lock: Lock | None = None) -
     """An environment that was built, as far as its record and its interpreter tell."""
     path = places.environment(name)
     (path / "bin").mkdir(parents=True)
+    (path / f"lib/python{PYTHON}/site-packages").mkdir(parents=True)
     (path / "bin/python").symlink_to(sys.executable)
     (path / "marker").write_text(name)
     record = Record(

@@ -34,11 +34,11 @@ def _baseline(folder: Path) -> Path:
 def test_a_switch_and_the_way_back(places: Places) -> None:
     for name in "ab":
         pretend(places, name)
-    assert link.switch(places, "a") == (None, "a")
-    assert link.switch(places, "b") == ("a", "b")
+    assert link.switch(places, "a")[:2] == (None, "a")
+    assert link.switch(places, "b")[:2] == ("a", "b")
     assert (places.current / "marker").read_text() == "b"
     assert not link.switch(places, "b").changed
-    assert link.rollback(places) == ("b", "a")
+    assert link.rollback(places)[:2] == ("b", "a")
     assert (places.current / "marker").read_text() == "a"
     with pytest.raises(UsageError, match="nothing to go back to"):
         link.rollback(places)

@@ -92,7 +92,7 @@ def run(arguments: list[str]) -> int:
     if sys.stdout is None:
         return _report(_no_output(), False, False)
     # Known even where the command line itself is at fault.
-    as_json = "--json" in arguments
+    as_json = "--json" in _before_dashes(arguments)
     invocation = Invocation()
     _write_any_character()
     try:
@@ -113,6 +113,11 @@ def run(arguments: list[str]) -> int:
         return _report(_refused_by_the_system(error), as_json, invocation.debug)
     except Exception as error:
         return _report(_unexpected(error), as_json, invocation.debug)
+
+
+def _before_dashes(arguments: list[str]) -> list[str]:
+    """What is alula's own; behind `--` stands a command of somebody else's."""
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
 
 
 def _invoke(arguments: list[str], invocation: Invocation) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from alula.cli import options
+from alula.cli import options, stack_options
 from alula.cli.console import messages, print_dim, print_json, print_text, progress_bar
 from alula.cli.stack_history import counted
 from alula.errors import UsageError
@@ -35,20 +35,44 @@ def apply(
         Path | None,
         typer.Option(help="The interpreter to build it with, by default found.", metavar="PATH"),
     ] = None,
+    snapshot: Annotated[
+        Path | None,
+        typer.Option(
+            help="Local changes that alula stack patches saved; by default those of the current "
+            "environment are looked for.",
+            metavar="FOLDER",
+        ),
+    ] = None,
+    drop: stack_options.Drop = None,
+    upstream: stack_options.Upstream = None,
+    wheels: stack_options.Wheels = None,
+    without_changes: Annotated[
+        bool, typer.Option("--without-changes", help="Leave all local changes behind.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Build the environment of a lock beside all others; nothing is switched to it.
 
     Wheels only, each by its address and hash; every one is looked through before anything is
-    written. Ended at any moment, the same command goes on. Exits with 8 where a wheel is refused.
+    written. Then the local changes of the current environment are made again. Ended at any
+    moment, the same command goes on. Exits with 8 where a wheel is refused, and with 1 where a
+    local change has to be decided first.
     """
     from alula.cost.units import size
     from alula.stack.build import apply as build
+    from alula.stack.changes import Wanted, told
     from alula.stack.lock import Lock
     from alula.stack.places import stack_home
 
     began = time.monotonic()
-    applied = build(stack_home(), Lock.read(lock), _progress, name, python)
+    wanted = Wanted(
+        snapshot,
+        frozenset(drop or ()),
+        stack_options.repositories(upstream),
+        stack_options.folders(wheels, "--wheels"),
+        without_changes,
+    )
+    applied = build(stack_home(), Lock.read(lock), _progress, name, python, wanted)
     record, seconds = applied.record, time.monotonic() - began
     packages = len(record.lock.packages) if record.lock else 0
     if json:
@@ -62,6 +86,7 @@ def apply(
                 "size_bytes": record.size_bytes,
                 "seconds": seconds,
                 "notes": applied.notes,
+                "changes": [each.model_dump() for each in record.changes],
             }
         )
         return
@@ -72,6 +97,10 @@ def apply(
         print_text(f"{record.name} was built already, from the same lock")
     for note in applied.notes:
         print_text(f"  {note}")
+    if record.changes:
+        print_text(f"  {counted(len(record.changes), 'local change')}: {told(record.changes)}")
+    for each in record.changes:
+        print_text(f"    {each.standing}: {each.id}: {each.reason}")
     print_text(f"  {record.path}")
     print_text(f"  use it: alula stack switch {record.name}")
 
@@ -110,12 +139,30 @@ def rollback(json: options.Json = False) -> None:
 
 def _print_move(places: Places, move: Move, json: bool) -> None:
     if json:
-        print_json({"current": move.after, "before": move.before, "changed": move.changed})
+        probed = move.probed.model_dump(mode="json") if move.probed else None
+        print_json(
+            {
+                "current": move.after,
+                "before": move.before,
+                "changed": move.changed,
+                "probed": probed,
+            }
+        )
     elif not move.changed:
         print_text(f"{move.after} is the current environment already")
     else:
-        print_text(f"current is {move.after}" + (f", was {move.before}" if move.before else ""))
+        was = f", was {move.before}" if move.before else ""
+        print_text(f"current is {move.after}{was}; {_of_probe(move)}")
         print_text(f"  {places.current}")
+        if move.probed is None:
+            print_text(f"  try it: alula stack probe {move.after}")
+
+
+def _of_probe(move: Move) -> str:
+    if move.probed is None:
+        return "it was never probed"
+    said = {"passed": "holds", "failed": "failed", "not run": "nothing failed, not all was run"}
+    return f"its probe of {move.probed.at:%Y-%m-%d %H:%M}: {said[move.probed.result]}"
 
 
 def run(
@@ -158,6 +205,7 @@ def run(
                 "path": str(launch.record.path),
                 "set": dict(found.set),
                 "removed": found.removed,
+                "handed_on": list(found.handed_on),
                 "notes": found.notes,
             }
         )
@@ -167,6 +215,8 @@ def run(
         print_text(f"export {key}={shlex.quote(value)}")
     for key in found.removed:
         print_text(f"unset {key}")
+    for key in found.handed_on:
+        print_text(f"# {key} is handed on too, its value is not shown")
 
 
 def _become(command: list[str], environ: dict[str, str]) -> NoReturn:

@@ -43,7 +43,8 @@ def list_environments(json: options.Json = False) -> None:
 
 def _as_json(known: Known) -> dict[str, Any]:
     record = known.record
-    return record.model_dump(mode="json", exclude={"lock", "format"}) | {
+    return record.model_dump(mode="json", exclude={"lock", "format", "variables"}) | {
+        "variables": list(record.variables),
         "packages": {each.name: each.version for each in record.lock.packages}
         if record.lock
         else None,

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from alula.cli import stack_options
 from alula.cli.console import print_json, print_text, progress_bar
+from alula.cli.stack_options import environment_named, pairs
 from alula.errors import UsageError
 
 if TYPE_CHECKING:
+    from alula.stack.changes import Wanted
     from alula.stack.patches_records import Judged, Snapshot
     from alula.stack.patches_target import Target
 
@@ -21,36 +25,30 @@ _STOPS = 1
 
 def patches(
     environment: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
-            help="The environment to look at; by default alula's own.",
+            help="The environment to look at: current, baseline, a name of alula stack list or a "
+            "folder; by default alula's own.",
             metavar="[ENV]",
             show_default=False,
         ),
     ] = None,
     target: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="The environment that the changes are to come into.", metavar="ENV"),
+    ] = None,
+    lock: Annotated[
+        Path | None,
+        typer.Option(
+            help="What alula stack plan wrote, where the target is not built yet.", metavar="LOCK"
+        ),
     ] = None,
     to: Annotated[
         list[str] | None,
         typer.Option(help="A version that the target has; may be repeated.", metavar="NAME==V"),
     ] = None,
-    upstream: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A repository that has the tag of the target's release, where the checkout does "
-            "not know it.",
-            metavar="NAME=PATH",
-        ),
-    ] = None,
-    wheels: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="A folder with the wheels of the environment: the originals of edited files.",
-            metavar="FOLDER",
-        ),
-    ] = None,
+    upstream: stack_options.Upstream = None,
+    wheels: stack_options.Wheels = None,
     checkout: Annotated[
         list[str] | None,
         typer.Option(help="A checkout that nothing points at.", metavar="NAME=PATH"),
@@ -70,10 +68,7 @@ def patches(
         list[str] | None,
         typer.Option(help="A package that was built here and is on no index.", metavar="NAME"),
     ] = None,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(help="Leave this change behind, by its id.", metavar="ID"),
-    ] = None,
+    drop: stack_options.Drop = None,
     snapshot: Annotated[
         Path | None,
         typer.Option(
@@ -91,21 +86,33 @@ def patches(
     has to be decided before an upgrade goes on.
     """
     from alula.machine.environment import environment_at, own_environment
+    from alula.stack.changes import Wanted, check_dropped
     from alula.stack.patches_find import Named, find
     from alula.stack.patches_preview import preview
 
-    looked_at = environment_at(environment) if environment else own_environment()
-    wanted = _target(target, to, upstream, wheels, drop)
+    at = environment_named(environment).path if environment else None
+    looked_at = environment_at(at) if at else own_environment()
+    wanted = _target(
+        target,
+        lock,
+        to,
+        Wanted(
+            None,
+            frozenset(drop or ()),
+            stack_options.repositories(upstream),
+            stack_options.folders(wheels, "--wheels"),
+        ),
+    )
     named = Named(
-        checkouts={name: Path(path) for name, path in _pairs(checkout, "--checkout", "=").items()},
+        checkouts={name: Path(path) for name, path in pairs(checkout, "--checkout", "=").items()},
         variables=_variables(env),
         scripts=script or (),
         built=built or (),
     )
     folder = snapshot or _new_folder()
     found = find(looked_at, folder, named, progress_bar)
+    check_dropped(found, wanted.dropped)
     judged = preview(found, folder, wanted, progress_bar)
-    _check_dropped(judged, drop or ())
     if json:
         print_json(_as_json(found, judged, folder))
     else:
@@ -114,39 +121,22 @@ def patches(
         raise typer.Exit(_STOPS)
 
 
-def _target(
-    target: Path | None,
-    to: list[str] | None,
-    upstream: list[str] | None,
-    wheels: list[Path] | None,
-    drop: list[str] | None,
-) -> Target:
+def _target(target: str | None, lock: Path | None, to: list[str] | None, wanted: Wanted) -> Target:
+    """What is known of the target, of which --to has the last word."""
     from alula.machine.environment import canonical, environment_at
-    from alula.stack.patches_target import Target
+    from alula.stack.changes import target_of_lock
+    from alula.stack.lock import Lock
+    from alula.stack.places import stack_home
 
-    versions = _pairs(to, "--to", "==")
-    repositories = _pairs(upstream, "--upstream", "=")
-    return Target(
-        environment=environment_at(target) if target else None,
-        versions={canonical(name): version for name, version in versions.items()},
-        repositories={canonical(name): Path(path) for name, path in repositories.items()},
-        wheels=wheels or (),
-        dropped=frozenset(drop or ()),
+    there = environment_named(target) if target else None
+    plan = Lock.read(lock) if lock else there.record.lock if there and there.record else None
+    known = target_of_lock(plan, stack_home(), wanted)
+    versions = {canonical(name): version for name, version in pairs(to, "--to", "==").items()}
+    return replace(
+        known,
+        environment=environment_at(there.path) if there else None,
+        versions={**(known.versions if lock else {}), **versions},
     )
-
-
-def _pairs(given: list[str] | None, option: str, mark: str) -> dict[str, str]:
-    found = {}
-    for text in given or ():
-        name, sign, value = text.partition(mark)
-        if not (name and sign and value):
-            raise UsageError(
-                f"{option} was given {text!r}",
-                f"it takes a name and what belongs to it, with {mark} between",
-                f"write {option} NAME{mark}…",
-            )
-        found[name] = value
-    return found
 
 
 def _variables(given: list[str] | None) -> dict[str, str]:
@@ -169,16 +159,6 @@ def _new_folder() -> Path:
     from alula.models.home import cache_folder
 
     return cache_folder("patches") / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-
-
-def _check_dropped(judged: Sequence[Judged], dropped: Sequence[str]) -> None:
-    known = {each.change.id for each in judged}
-    if unknown := [name for name in dropped if name not in known]:
-        raise UsageError(
-            f"there is no change {unknown[0]!r} to drop",
-            f"{len(known)} changes were found, and none has that id",
-            "take an id from the list that alula stack patches prints",
-        )
 
 
 def _as_json(snapshot: Snapshot, judged: Sequence[Judged], folder: Path) -> dict[str, Any]:

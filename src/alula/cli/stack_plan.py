@@ -17,6 +17,7 @@ import typer
 
 from alula.cli import whatif_options
 from alula.cli.console import messages, print_dim, print_json, progress_bar
+from alula.cli.stack_options import environment_named
 from alula.errors import MachineError, UsageError
 from alula.models.progress import Task, silent
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from alula.stack.catalog import Target
 
 _UNSATISFIABLE = 3
+_LONGEST_SECONDS = 86400.0
 
 
 def plan(
@@ -53,8 +55,12 @@ def plan(
         str | None, typer.Option(help="The CUDA release that it is to be, as in 13.0.")
     ] = None,
     env: Annotated[
-        Path | None,
-        typer.Option(help="The environment to start from, by default the current one."),
+        str | None,
+        typer.Option(
+            help="The environment to start from: a name of alula stack list or a folder, by "
+            "default the current one.",
+            metavar="ENV",
+        ),
     ] = None,
     machine: whatif_options.Machine = None,
     gpu: whatif_options.Gpus = None,
@@ -105,6 +111,7 @@ def plan(
     """
     from alula.stack.ask import Question, answer
     from alula.stack.indexes import chosen_indexes
+    from alula.stack.places import stack_home
 
     question = Question(
         wanted=tuple(want or ()),
@@ -117,15 +124,16 @@ def plan(
         as_of=_end_of_day(as_of),
         offline=offline,
         wheelhouse=_folder(wheelhouse),
-        seconds=timeout,
+        seconds=_seconds(timeout),
         machine=_machine(machine, gpu, driver, links),
         assumed=any(each is not None for each in (machine, gpu, driver, links)),
-        baseline=env or _current(),
+        baseline=environment_named(env).path if env else _current(),
         environ=os.environ,
         cache=_cache(),
-        kept=_stack_home() / "wheels",
+        kept=stack_home().wheels,
         free_bytes=shutil.disk_usage(_home()).free,
     )
+    _make(out)
     found = answer(question, _may_read(yes, json), _progress, _telling)
     written: tuple[Path, ...] = ()
     if out is not None and found.plan.lock is not None:
@@ -185,6 +193,31 @@ def _folder(path: Path | None) -> Path | None:
     return path
 
 
+def _seconds(timeout: float) -> float:
+    if not 0 < timeout < _LONGEST_SECONDS:
+        raise UsageError(
+            f"--timeout {timeout:g} is no time to wait",
+            f"it is a number of seconds above 0 and below {_LONGEST_SECONDS:g}",
+            "as in 30",
+        )
+    return timeout
+
+
+def _make(out: Path | None) -> None:
+    """A folder that cannot be written is found before the search, not after it."""
+    if out is None:
+        return
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "uv").mkdir(exist_ok=True)
+    except OSError as error:
+        raise MachineError(
+            f"the plan cannot be written to {out}",
+            error.strerror or str(error),
+            "name another folder with --out",
+        ) from error
+
+
 def _machine(
     machine: str | None, gpu: list[str] | None, driver: str | None, links: str | None
 ) -> Machine:
@@ -194,23 +227,23 @@ def _machine(
     return resolve(WhatIf(machine, gpu or (), driver, links), observe)
 
 
-def _stack_home() -> Path:
-    from alula.models.home import cache_home
-
-    return cache_home() / "stack"
-
-
 def _home() -> Path:
-    from alula.models.home import cache_home
+    """The folder, of those above the store, that is there: its disk is the store's."""
+    from alula.stack.places import stack_home
 
-    home = cache_home()
+    home = stack_home().root
     return next(folder for folder in (home, *home.parents) if folder.is_dir())
 
 
 def _current() -> Path | None:
     """The environment that is switched to, where there is one."""
-    current = _stack_home() / "current"
-    return current if current.is_dir() else None
+    from alula.stack import link
+    from alula.stack.places import stack_home
+    from alula.stack.records import need_ready
+
+    places = stack_home()
+    name = link.current(places)
+    return need_ready(places, name).path if name else None
 
 
 def _cache() -> Path | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alula.cli.console import messages, print_json, print_text, progress_bar
-from alula.errors import UsageError
+from alula.cli.console import messages, print_dim, print_json, print_text, progress_bar
+from alula.cli.stack_options import environment_named
+from alula.errors import MachineError, UsageError
 
 if TYPE_CHECKING:
     from alula.stack.probe_records import ProbeReport
@@ -20,15 +22,16 @@ _STYLES = {"failed": "red", "not run": "dim", "noop": "yellow", "closed": "yello
 
 def probe(
     environment: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
-            help="The environment to probe; by default alula's own.",
+            help="The environment to probe: current, baseline, a name of alula stack list or a "
+            "folder; by default alula's own.",
             metavar="[ENV]",
             show_default=False,
         ),
     ] = None,
     baseline: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             help="The environment that tokens and speed are held against, and whose closed gates "
             "are tried again.",
@@ -85,14 +88,36 @@ def probe(
             "a gap is a distance, and noise a share below 1",
             "write for example --gap 0.25 --noise 0.03",
         )
-    asked = Asked(environment, baseline, workload, limits, force)
+    tried = environment_named(environment) if environment else None
+    before = environment_named(baseline) if baseline else None
+    asked = Asked(
+        tried.path if tried else None,
+        before.path if before else None,
+        workload,
+        limits,
+        force,
+    )
     report = run(asked, os.environ, _announce, progress_bar)
+    if tried is not None and tried.record is not None:
+        _note(tried.record.name, report)
     if json:
         print_json(own_redactor().clean(report.to_json()))
     else:
         _print(report)
     if report.result is Result.FAILED:
         raise typer.Exit(_FAILED)
+
+
+def _note(name: str, report: ProbeReport) -> None:
+    from alula.stack.places import stack_home
+    from alula.stack.records import Probed, note_probe
+
+    at = datetime.fromisoformat(report.created)
+    verdict = report.verdict()
+    try:
+        note_probe(stack_home(), name, Probed(at=at, result=report.result.value, verdict=verdict))
+    except MachineError as error:  # the report is worth more than its trace
+        print_dim([f"it is not kept for alula stack switch: {error}"])
 
 
 def _announce(stage: str) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from alula.diagnosis.features import check_feature
-from alula.errors import UsageError
+from alula.errors import MachineError, UsageError
 from alula.machine.environment import environment_at, own_environment
 from alula.machine.facts import Machine
 from alula.machine.software import Software, read_software
@@ -20,6 +20,7 @@ from alula.stack.catalog import Catalog, Target
 from alula.stack.indexes import Index
 from alula.stack.judging import judge
 from alula.stack.offer import serving
+from alula.stack.patches_built import why_built_here
 from alula.stack.plan import Plan, check_wanted, make_plan
 from alula.stack.reading import Reader
 from alula.stack.request import Request
@@ -113,11 +114,23 @@ def answer(
     with serving() as server, closing(Resolver(server, question.target)) as resolver:
         solver = Solver(catalog, resolver, wheels, request, telling)
         if hand_made is None:
-            return Answer(make_plan(request, solver, goals))
+            plan = make_plan(request, solver, goals)
+            _check_read(plan, catalog)
+            return Answer(plan)
         judged = judge(hand_made, solver)
         solver.request = judged.request
         plan = make_plan(judged.request, solver, ())
         return Answer(plan, judged.and_of(plan))
+
+
+def _check_read(plan: Plan, catalog: Catalog) -> None:
+    """MachineError where nothing was found, and not all that was asked has answered."""
+    if plan.attempt is None and (down := catalog.down()):
+        raise MachineError(
+            "no set was found, and not every index was read",
+            "; ".join([*(f"{name} is down: {why}" for name, why in down.items()), plan.verdict()]),
+            "run it again when they answer, or name other indexes with --index",
+        )
 
 
 def _request(question: Question, wanted: tuple[str, ...], architecture: str) -> Request:
@@ -128,6 +141,7 @@ def _request(question: Question, wanted: tuple[str, ...], architecture: str) -> 
         architecture=architecture,
         cuda=question.cuda,
         baseline=_baseline(question),
+        built=_built(question.baseline),
         folders=_folders(question) if here else (),
         free_bytes=question.free_bytes if here else None,
     )
@@ -138,6 +152,13 @@ def _baseline(question: Question) -> Software | None:
         return None
     scans = question.cache / "scans.json" if question.cache else None
     return read_software(environment_at(question.baseline), question.environ, scans)
+
+
+def _built(prefix: Path | None) -> tuple[str, ...]:
+    if prefix is None:
+        return ()
+    packages = environment_at(prefix).distributions.items()
+    return tuple(n for n, each in packages if not each.is_editable and why_built_here(each))
 
 
 def _folders(question: Question) -> tuple[Toolkit, ...]:

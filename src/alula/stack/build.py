@@ -22,7 +22,8 @@ from packaging.utils import canonicalize_name
 from alula.errors import AlulaError, PackageError, UsageError
 from alula.models.home import need_space
 from alula.models.progress import Progress
-from alula.stack import download, uv
+from alula.stack import changes, download, uv
+from alula.stack.changes import Wanted
 from alula.stack.contents import Contents, announced_size, look_through
 from alula.stack.holding import building, changing
 from alula.stack.installed import check_installed, size_of
@@ -72,26 +73,44 @@ def apply(
     progress: Progress,
     name: str | None = None,
     python: Path | None = None,
+    wanted: Wanted | None = None,
 ) -> Applied:
-    """Build the environment of a lock, or find that it is there.
+    """Build the environment of a lock, or find that it is there, with the local changes in it.
 
     Raises PackageError where a wheel or the lock is refused, MachineError where the network, the
-    disk or an interpreter is missing, UsageError where the name is taken.
+    disk or an interpreter is missing, UsageError where the name is taken, and ChangesWaitError
+    where a local change waits for a decision.
     """
-    name = checked(name or name_of(lock))
+    name, wanted = checked(name or name_of(lock)), wanted or Wanted()
     version = python_version(lock)
     check_platform(lock)
     _check_once(lock)
     with building(places, name, progress) as held:
         known = read_record(places, name)
-        if known is not None and known.state == "ready":
-            _check_same(known, lock)
-            if (known.path / "bin/python").exists():
-                return Applied(known, False, _notes(known))
-        begun = _begun(places, lock, name)
-        _note(places, begun, "apply", f"packages: {len(lock.packages)}")
-        ready = _build_or_tell(_Work(places, begun, lock, python, progress, held), version)
+        whole = known is not None and _is_whole(known, lock)
+        if known is not None and whole:
+            changes.check_same_changes(known, wanted)
+        if known is not None and whole and known.state == "ready":
+            return Applied(known, False, _notes(known))
+        folder = changes.snapshot_for(places, name, wanted, progress)
+        if known is None or not whole:
+            begun = _begun(places, lock, name)
+            _note(places, begun, "apply", f"packages: {len(lock.packages)}")
+            known = _build_or_tell(_Work(places, begun, lock, python, progress, held), version)
+        ready = changes.bring(places, known, folder, wanted, progress)
+        if folder is not None and ready.state == "stopped":
+            _note(places, ready, "stopped", ready.reason)
+            raise changes.waiting(ready, folder)
+        _note(places, ready, "ready", changes.told(ready.changes))
         return Applied(ready, True, _notes(ready))
+
+
+def _is_whole(known: Record, lock: Lock) -> bool:
+    """Whether what was built of this lock is there; UsageError where it is of another one."""
+    if known.state not in ("ready", "stopped"):
+        return False
+    _check_same(known, lock)
+    return (known.path / "bin/python").exists()
 
 
 def _begun(places: Places, lock: Lock, name: str) -> Record:
@@ -108,15 +127,16 @@ def _begun(places: Places, lock: Lock, name: str) -> Record:
 def _build_or_tell(work: _Work, version: tuple[int, int]) -> Record:
     """Build, and write down how that ended."""
     try:
-        ready = _build(work, version)
+        built = _build(work, version)
     except (AlulaError, OSError) as error:
         _clear(work)
         why = str(error)
         broken = work.record.model_copy(update={"state": "broken", "reason": why})
         _note(work.places, broken, "broken", why)
         raise
-    _note(work.places, ready, "ready")
-    return ready
+    with changing(work.places):
+        write_record(work.places, built)
+    return built
 
 
 def _build(work: _Work, version: tuple[int, int]) -> Record:
@@ -133,7 +153,13 @@ def _build(work: _Work, version: tuple[int, int]) -> Record:
     write_activation(work.places, work.record)
     _clear_scratch(work)
     size = size_of(work.folder)
-    return work.record.model_copy(update={"state": "ready", "size_bytes": size})
+    return work.record.model_copy(
+        update={
+            "state": "stopped",
+            "reason": "its local changes are not made yet; the same alula stack apply goes on",
+            "size_bytes": size,
+        }
+    )
 
 
 def _look_through(work: _Work, version: tuple[int, int]) -> list[Contents]:

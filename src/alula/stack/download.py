@@ -14,8 +14,9 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import as_completed, wait
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 from io import BufferedRandom
 from pathlib import Path
@@ -26,6 +27,7 @@ from alula.models.home import need_space
 from alula.models.progress import Progress
 from alula.stack.lock import Wheel
 from alula.stack.places import Places
+from alula.stack.side_by_side import begin
 
 _AT_ONCE = 4
 _SECONDS = 30.0
@@ -55,16 +57,14 @@ def fetch(places: Places, wheels: Sequence[Wheel], progress: Progress) -> int:
     total = sum(wheel.size or 0 for wheel in wanted)
     need_space(places.root, total, "download the wheels")
     stop = threading.Event()
-    with (
-        progress("downloading wheels", total) as task,
-        ThreadPoolExecutor(_AT_ONCE) as pool,
-    ):
-        running = [pool.submit(_fetch, places, wheel, task.advance, stop) for wheel in wanted]
+    with progress("downloading wheels", total) as task:
+        calls = [partial(_fetch, places, wheel, task.advance, stop) for wheel in wanted]
+        running = begin(calls, _AT_ONCE)
         try:
             return sum(one.result() for one in as_completed(running))
-        except BaseException:
+        except Exception:
             stop.set()
-            pool.shutdown(cancel_futures=True)
+            wait([one for one in running if not one.cancel()])
             raise
 
 
@@ -158,6 +158,11 @@ def _asked(wheel: Wheel, before: int) -> http.client.HTTPResponse:
         if isinstance(error.reason, FileNotFoundError):
             raise _gone(wheel, "the file is not there") from error
         raise _down(wheel, str(error.reason)) from error
+    except (
+        ValueError,
+        http.client.InvalidURL,
+    ) as error:  # of letters or a host that no address has
+        raise _gone(wheel, f"its address is none ({error})") from error
     except (OSError, http.client.HTTPException) as error:
         raise _down(wheel, str(error) or type(error).__name__) from error
 

@@ -25,7 +25,7 @@ _POLL_SECONDS = 0.05
 def changing(places: Places) -> Iterator[None]:
     """While the link, a record and the journal change together; others wait, a moment at most."""
     places.make()
-    file = os.open(places.guard, os.O_RDWR | os.O_CREAT, 0o644)
+    file = _opened(places.guard)
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -95,6 +95,8 @@ def share(places: Places, name: str) -> int:
 
 def is_held(places: Places, name: str) -> bool:
     """Whether somebody builds an environment or was started in it by `alula stack run`."""
+    if not places.lock(name).exists():
+        return False
     with removing(places, name) as free:
         return not free
 
@@ -102,7 +104,7 @@ def is_held(places: Places, name: str) -> bool:
 def _locked(path: Path, kind: int) -> int | None:
     """A locked descriptor of the file that lies there now; None where somebody is in the way."""
     while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        file = _opened(path)
         try:
             fcntl.flock(file, kind | fcntl.LOCK_NB)
             if _is_there(file, path):
@@ -111,6 +113,25 @@ def _locked(path: Path, kind: int) -> int | None:
             os.close(file)
             return None
         os.close(file)  # removed between opening and locking: the next one counts
+
+
+def _opened(path: Path) -> int:
+    """A lock's file, made where it is missing; to be read is enough where it cannot be written.
+
+    So that a service user can run in, and list, what another user keeps.
+    """
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        refused = error
+    try:
+        return os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise MachineError(
+            f"{path} cannot be written",
+            refused.strerror or str(refused),
+            "look at its permissions, or set ALULA_HOME to a folder you may write to",
+        ) from error
 
 
 def _is_there(file: int, path: Path) -> bool:

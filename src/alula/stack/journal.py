@@ -17,7 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from alula.errors import MachineError
 from alula.stack.places import Places
 
-Action = Literal["apply", "ready", "broken", "adopt", "switch", "rollback", "prune"]
+Action = Literal[
+    "apply", "ready", "stopped", "broken", "probe", "adopt", "switch", "rollback", "prune"
+]
 _MOVES = ("switch", "rollback")
 
 
@@ -45,7 +47,10 @@ class Journal(NamedTuple):
 def append(places: Places, entry: Entry) -> None:
     """Add a line and flush it to disk; MachineError where it does not fit."""
     line = entry.model_dump_json().encode() + b"\n"
-    file = os.open(places.journal, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        file = os.open(places.journal, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise _cannot_write(places, error.strerror or str(error)) from error
     try:
         size = os.fstat(file).st_size
         # What a full disk cut short must not swallow the line after it.

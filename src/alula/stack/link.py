@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from alula.stack import journal
 from alula.stack.holding import changing
 from alula.stack.journal import Action, Entry
 from alula.stack.places import Places
-from alula.stack.records import Record, all_records, need_ready
+from alula.stack.records import Probed, Record, all_records, need_ready
 
 _PARTIAL = ".current."
 
@@ -24,6 +25,8 @@ class Move(NamedTuple):
 
     before: str | None
     after: str
+    probed: Probed | None = None
+    """What came of the latest probe of where it leads."""
 
     @property
     def changed(self) -> bool:
@@ -38,7 +41,8 @@ def current(places: Places) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _not_ours(places, error.strerror or str(error)) from error
+        why = "it is a file or a folder" if error.errno == errno.EINVAL else str(error)
+        raise _not_ours(places, why) from error
     if target.parent == Path(places.environments.name):
         return target.name
     for record in all_records(places):
@@ -83,7 +87,7 @@ def _move(places: Places, action: Action, choose: Callable[[str | None], str]) -
     with changing(places):
         before = current(places)
         record = need_ready(places, choose(before))
-        move = Move(before, record.name)
+        move = Move(before, record.name, record.probed)
         if move.changed:
             journal.append(places, Entry(action=action, environment=record.name, before=before))
             _point(places, _target(places, record))

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 
 from alula.errors import UsageError
 
@@ -75,7 +82,7 @@ class Wheel(_Record):
     filename: FileName
     url: Url
     sha256: Sha256
-    size: int | None = None
+    size: int | None = Field(default=None, ge=0)
     index: str = ""
     reason: str = ""
     architectures: tuple[str, ...] | None = None
@@ -111,6 +118,8 @@ class Lock(_Record):
     indexes: tuple[IndexPage, ...] = ()
     packages: tuple[Wheel, ...] = ()
     overrides: tuple[Override, ...] = ()
+    not_offered: tuple[str, ...] = ()
+    """Packages that were built on the machine of the baseline, and that no index has."""
     opens: tuple[str, ...] = ()
     stays_closed: tuple[Closed, ...] = ()
     risks: tuple[str, ...] = ()

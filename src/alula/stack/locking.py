@@ -9,6 +9,7 @@ from packaging.utils import canonicalize_name
 
 from alula.stack.decisions import pins_on
 from alula.stack.features import Feature, opened, still_closed
+from alula.stack.indexes import binding_of
 from alula.stack.lock import Lock, Wheel
 from alula.stack.offer import required_name
 from alula.stack.picture import Chosen, Picture
@@ -37,10 +38,26 @@ def lock_of(
         indexes=solver.catalog.pages(),
         packages=tuple(_wheel(each, picture, solver) for _, each in sorted(picture.chosen.items())),
         overrides=attempt.overrides,
+        not_offered=not_offered(solver, picture, attempt.cuda),
         opens=tuple(opened(features)),
         stays_closed=tuple(still_closed(features)),
         risks=tuple(named),
     )
+
+
+def not_offered(solver: Solver, picture: Picture, cuda: str) -> tuple[str, ...]:
+    """Packages that were built on the baseline's machine, and that no index has for this target.
+
+    One that an index might have which did not answer is not among them.
+    """
+    catalog = solver.catalog
+    found = []
+    for name in solver.request.built:
+        listings = [catalog.listing(i, name) for i in binding_of(name, cuda, catalog.indexes)]
+        known = all(listing.is_up for listing in listings)
+        if picture.of(name) is None and known and not any(map(catalog.offered, listings)):
+            found.append(name)
+    return tuple(found)
 
 
 def _wheel(each: Chosen, picture: Picture, solver: Solver) -> Wheel:

@@ -29,7 +29,7 @@ def built_here(
     """Packages that no index is likely to have, and those that are named, each saved."""
     wanted = {canonical(name) for name in named}
     for key, owner in environment.distributions.items():
-        why = "it was named" if key in wanted else _built_here(owner)
+        why = "it was named" if key in wanted else why_built_here(owner)
         if why and not owner.is_editable:
             with watch(f"saving {key}", len(owner.files)) as task:
                 saved = _as_wheel(owner, folder, task)
@@ -47,7 +47,7 @@ def built_here(
             )
 
 
-def _built_here(owner: Distribution) -> str:
+def why_built_here(owner: Distribution) -> str:
     """Why a package counts as built here, "" where nothing says so."""
     try:
         origin = json.loads(read_text(owner.info / "direct_url.json") or "{}")

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from shutil import copy2, copytree
 
-from alula.errors import UsageError
+from alula.errors import MachineError, UsageError
 from alula.machine.environment import Environment, canonical
 from alula.machine.source import is_file
 from alula.models.progress import Progress, silent
@@ -41,7 +41,7 @@ def find(
     """
     named = named or Named()
     _check(environment, folder, named)
-    folder.mkdir(parents=True, exist_ok=True)
+    _make(folder)
     sources, changes = _checkouts(environment, folder, named, watch)
     with watch("comparing files with their RECORD", size_of(environment)) as task:
         changed = differing(environment, task.advance)
@@ -61,6 +61,17 @@ def find(
     )
     write_snapshot(folder, snapshot)
     return snapshot
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MachineError(
+            f"a snapshot cannot be written to {folder}",
+            error.strerror or str(error),
+            "name another folder with --snapshot",
+        ) from error
 
 
 def _with_own_ids(changes: Sequence[Change]) -> Iterator[Change]:

@@ -147,6 +147,11 @@ def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
     partial.replace(folder / _FILE)
 
 
+def is_snapshot(folder: Path) -> bool:
+    """Whether a folder holds one that was written to its end."""
+    return (folder / _FILE).is_file()
+
+
 def read_snapshot(folder: Path) -> Snapshot:
     """A snapshot; UsageError where a folder holds none, or one that is damaged."""
     try:

@@ -5,6 +5,7 @@ envs/<name>.json     what it was built from, and whether it is whole
 envs/<name>.lock     held by whoever builds it, and shared by whoever runs in it
 current              the link that a switch renames
 jit/<name>/          what its run-time compilers keep
+changes/<name>/      the local changes that were found for it in the environment before it
 wheels/<sha256>/     downloads
 journal.jsonl        what was done, in order
 """
@@ -21,6 +22,8 @@ from alula.errors import MachineError, UsageError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _RECORD, _LOCK = ".json", ".lock"
+CURRENT = "current"
+"""The link, and the word for where it leads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Places:
     @property
     def current(self) -> Path:
         """The link to the environment in use."""
-        return self.root / "current"
+        return self.root / CURRENT
 
     @property
     def journal(self) -> Path:
@@ -68,6 +71,10 @@ class Places:
     def compiled(self, name: str) -> Path:
         """Caches of the run-time compilers of an environment."""
         return self.root / "jit" / checked(name)
+
+    def changes(self, name: str) -> Path:
+        """The snapshot of local changes that an environment was given."""
+        return self.root / "changes" / checked(name)
 
     @property
     def wheels(self) -> Path:
@@ -107,6 +114,12 @@ def stack_home() -> Places:
 
 def checked(name: str) -> str:
     """The name of an environment; UsageError where it would not be one file's name."""
+    if name == CURRENT:
+        raise UsageError(
+            f"{name!r} cannot name an environment",
+            "it stands for the one that was switched to",
+            "choose another with --name",
+        )
     if _NAME.fullmatch(name) is None or name.endswith((_RECORD, _LOCK)):
         raise UsageError(
             f"{name!r} cannot name an environment",

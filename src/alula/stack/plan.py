@@ -118,7 +118,7 @@ def make_plan(
         conflicts=_conflicts(attempt, tried),
         features=features,
         risks=named,
-        lost=tuple(_lost(request, picture)) if picture else (),
+        lost=tuple(_lost(request, picture, lock)) if picture else (),
         goals=tuple(goals),
         lock=lock,
         download_bytes=_download(picture),
@@ -159,13 +159,17 @@ def _odd(catalog: Catalog) -> Iterator[str]:
         yield from (f"{index}: {each}" for each in words)
 
 
-def _lost(request: Request, picture: Picture) -> Iterator[str]:
+def _lost(request: Request, picture: Picture, lock: Lock | None) -> Iterator[str]:
     """What the baseline has and the set has not."""
+    own = lock.not_offered if lock else ()
+    for name in own:
+        yield f"{name} was built on this machine and is on no index: see alula stack patches"
     baseline = request.baseline
     if baseline is None:
         return
     for component in baseline.components:
-        if picture.of(component.name) is None and not _replaced(component.name, picture):
+        gone = picture.of(component.name) is None and component.name not in own
+        if gone and not _replaced(component.name, picture):
             yield f"{component.name} {component.version} is in the baseline and not in the set"
 
 

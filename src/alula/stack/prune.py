@@ -95,6 +95,7 @@ def _remove(places: Places, record: Record) -> str:
         _delete(trash)
         _delete(places.scratch(record.name))
         _delete(places.compiled(record.name))
+        _delete(places.changes(record.name))
         places.lock(record.name).unlink()
     return ""
 

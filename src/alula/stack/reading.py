@@ -11,10 +11,10 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Literal
@@ -23,6 +23,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 import requests
 
 from alula.stack.indexes import Index
+from alula.stack.side_by_side import in_order
 
 _ACCEPT = (
     "application/vnd.pypi.simple.v1+json, "
@@ -88,8 +89,7 @@ class Reader:
 
     def pages(self, asked: Sequence[tuple[Index, str]]) -> list[Page]:
         """Several pages side by side, in the order in which they were asked for."""
-        with ThreadPoolExecutor(max_workers=_SIDE_BY_SIDE) as pool:
-            return list(pool.map(lambda each: self.page(*each), asked))
+        return list(in_order([partial(self.page, *each) for each in asked], _SIDE_BY_SIDE))
 
     def piece(self, url: str, start: int, end: int) -> tuple[int, bytes, int]:
         """Bytes `start` to `end` of a file: where they start, they, and the file's size.
@@ -189,11 +189,11 @@ class Reader:
         if self._cache is not None and page.read_at is not None:
             head = {"content_type": page.content_type, "read_at": page.read_at.isoformat()}
             place = self._place(page.url)
-            partial = place.with_suffix(f".{threading.get_native_id()}")
+            new = place.with_suffix(f".{threading.get_native_id()}")
             with suppress(OSError):  # what cannot be kept is read again
                 place.parent.mkdir(parents=True, exist_ok=True)
-                partial.write_bytes(json.dumps(head).encode() + b"\n" + page.body)
-                partial.replace(place)
+                new.write_bytes(json.dumps(head).encode() + b"\n" + page.body)
+                new.replace(place)
         return page
 
     def _place(self, url: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -10,8 +11,30 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from alula.errors import MachineError, UsageError
 from alula.models.home import whole_file
+from alula.stack.holding import changing
+from alula.stack.journal import Entry, append
 from alula.stack.lock import Lock
 from alula.stack.places import Places, known
+
+
+class Brought(BaseModel):
+    """A local change of the environment before, and what became of it in this one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    standing: str
+    reason: str
+
+
+class Probed(BaseModel):
+    """What came of the latest probe."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    at: datetime
+    result: Literal["passed", "failed", "not run"]
+    verdict: str
 
 
 class Record(BaseModel):
@@ -23,7 +46,8 @@ class Record(BaseModel):
     name: str
     path: Path
     created: datetime
-    state: Literal["building", "ready", "broken"]
+    state: Literal["building", "ready", "stopped", "broken"]
+    """`stopped`: it is built, and a local change waits for a decision."""
     baseline: bool = False
     """Adopted: it was there before, lies elsewhere, and is never changed or removed."""
     python: str = ""
@@ -31,7 +55,11 @@ class Record(BaseModel):
     """What it was built from; None where it was adopted."""
     size_bytes: int = 0
     reason: str = ""
-    """Why it is broken."""
+    """Why it is broken, or what it waits for."""
+    changes: tuple[Brought, ...] = ()
+    variables: dict[str, str] = {}
+    """Those that somebody had set for the environment before, handed on to what runs in it."""
+    probed: Probed | None = None
 
 
 def write_record(places: Places, record: Record) -> None:
@@ -40,6 +68,8 @@ def write_record(places: Places, record: Record) -> None:
     text = record.model_dump_json(indent=2) + "\n"
     target = places.record(record.name)
     with whole_file(target, len(text), f"keep the record of {record.name}") as file:
+        if record.variables:  # they may hold keys
+            os.fchmod(file.fileno(), 0o600)
         file.write(text.encode())
 
 
@@ -77,7 +107,9 @@ def need_ready(places: Places, name: str) -> Record:
         raise UsageError(
             f"the environment {name} is not ready",
             record.reason or "building it has not ended",
-            "build it again with the same alula stack apply",
+            "build it again with the same alula stack apply"
+            if record.state != "stopped"
+            else f"decide it: alula stack patches current --target {name}",
         )
     if not (record.path / "bin/python").exists():
         raise UsageError(
@@ -88,6 +120,14 @@ def need_ready(places: Places, name: str) -> Record:
             else "restore it, or adopt where it lies now",
         )
     return record
+
+
+def note_probe(places: Places, name: str, probed: Probed) -> None:
+    """Write down what came of a probe; nothing where the environment was removed meanwhile."""
+    with changing(places):
+        if (record := read_record(places, name)) is not None:
+            write_record(places, record.model_copy(update={"probed": probed}))
+            append(places, Entry(action="probe", environment=name, note=probed.verdict))
 
 
 def all_records(places: Places) -> list[Record]:

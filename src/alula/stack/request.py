@@ -25,6 +25,8 @@ class Request:
     cuda: Release | None = None
     """The CUDA that is asked for; None leaves the choice."""
     baseline: Software | None = None
+    built: tuple[str, ...] = ()
+    """Packages of the baseline that were built on its machine."""
     folders: tuple[Found, ...] = ()
     """Toolkits of this machine."""
     free_bytes: int | None = None

@@ -17,6 +17,7 @@ from packaging.version import Version
 from alula.errors import MachineError
 from alula.stack.catalog import Target
 from alula.stack.offer import Offer, OfferServer
+from alula.stack.uv import find_uv
 
 _SECONDS = 600.0
 _UNSATISFIABLE = 1
@@ -50,7 +51,7 @@ class Resolver:
 
     def __init__(self, server: OfferServer, target: Target) -> None:
         self._server, self._target = server, target
-        self._uv = _find_uv()
+        self._uv = find_uv()
         self._cache = tempfile.TemporaryDirectory(prefix="alula-uv-")
         self.runs = 0
 
@@ -64,15 +65,7 @@ class Resolver:
         with tempfile.TemporaryDirectory(prefix="alula-plan-") as name:
             folder = Path(name)
             command = self._command(folder, self._server.add(offer), asked)
-            done = subprocess.run(
-                command,
-                cwd=folder,
-                env=_environment(),
-                capture_output=True,
-                text=True,
-                timeout=_SECONDS,
-                check=False,
-            )
+            done = _run(command, folder)
             if done.returncode == 0:
                 return Resolution(_versions((folder / "out.txt").read_text("utf-8")))
         words = _plain(done.stderr)
@@ -105,6 +98,25 @@ class Resolver:
         ]
 
 
+def _run(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command,
+            cwd=folder,
+            env=_environment(),
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise MachineError(
+            "uv has found no set in time",
+            f"it was ended after {_SECONDS:.0f} s",
+            "want less of the plan, or pin more: --want NAME==VERSION",
+        ) from error
+
+
 def _environment() -> dict[str, str]:
     """Without the settings of a person's own uv, which name other indexes."""
     own = ("UV_", "PIP_")
@@ -129,19 +141,6 @@ def _plain(words: str) -> str:
     """uv's message without its drawing characters."""
     lines = (line.strip(" ×╰─▶│├┬·\t") for line in words.splitlines())
     return " ".join(line for line in lines if line)
-
-
-def _find_uv() -> str:
-    try:
-        from uv import find_uv_bin
-
-        return str(find_uv_bin())
-    except (ImportError, FileNotFoundError) as error:
-        raise MachineError(
-            "uv is not installed",
-            "it finds the versions of a plan",
-            "pip install 'alula[stack]'",
-        ) from error
 
 
 def _failed(words: str) -> MachineError:

@@ -53,11 +53,9 @@ def install(folder: Path, wheel: Wheel, file: Path, cache: Path, held: int) -> N
 
 
 def _run(arguments: Sequence[str], cache: Path | None = None, held: int | None = None) -> str:
-    from uv import find_uv_bin
-
     kept = ["--no-cache"] if cache is None else ["--cache-dir", str(cache)]
     done = subprocess.run(
-        [find_uv_bin(), *arguments, *_ALWAYS, *kept],
+        [find_uv(), *arguments, *_ALWAYS, *kept],
         env=_environ(os.environ),
         pass_fds=() if held is None else (held,),
         stdin=subprocess.DEVNULL,
@@ -68,6 +66,20 @@ def _run(arguments: Sequence[str], cache: Path | None = None, held: int | None =
     if done.returncode:
         raise _failure(arguments, done.stderr)
     return done.stdout
+
+
+def find_uv() -> str:
+    """Its program; MachineError where it is not installed."""
+    try:
+        from uv import find_uv_bin
+
+        return str(find_uv_bin())
+    except (ImportError, FileNotFoundError) as error:
+        raise MachineError(
+            "uv is not installed",
+            "it finds the versions of a plan, and makes environments",
+            "pip install 'alula[stack]'",
+        ) from error
 
 
 def _environ(environ: Mapping[str, str]) -> dict[str, str]:

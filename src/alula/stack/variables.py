@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from alula.machine.environment import environment_at
@@ -48,11 +48,13 @@ class Variables:
     set: Mapping[str, str]
     removed: tuple[str, ...]
     notes: tuple[str, ...]
+    handed_on: Mapping[str, str] = field(default_factory=dict)
+    """Of the environment before; the shell's own come first. Their values are not shown."""
 
     def applied(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The variables of a process in the environment."""
         kept = {name: value for name, value in environ.items() if name not in self.removed}
-        return kept | dict(self.set)
+        return dict(self.handed_on) | kept | dict(self.set)
 
 
 def variables(places: Places, record: Record, environ: Mapping[str, str]) -> Variables:
@@ -75,7 +77,7 @@ def variables(places: Places, record: Record, environ: Mapping[str, str]) -> Var
         notes.append(f"{_LIBRARIES} loses {', '.join(others)}: CUDA libraries of another stack")
         removed += [] if libraries else [_LIBRARIES]
         own |= {_LIBRARIES: os.pathsep.join(libraries)} if libraries else {}
-    return Variables(own, tuple(removed), tuple(notes))
+    return Variables(own, tuple(removed), tuple(notes), record.variables)
 
 
 def fixed(places: Places, record: Record) -> dict[str, str]:

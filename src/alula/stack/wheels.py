@@ -6,12 +6,12 @@ fetched, somebody is asked first; without a yes the wheel counts as not looked i
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from alula.stack.catalog import Catalog, digest_of
 from alula.stack.listing import WheelFile
 from alula.stack.picture import Chosen
 from alula.stack.rules import rules
+from alula.stack.side_by_side import in_order
 from alula.stack.wheel_facts import Contents, FactStore, bytes_to_read, read_contents
 
 ASK_ABOVE = 10**9
@@ -51,11 +52,9 @@ class Wheels:
     def look(self, files: Sequence[tuple[WheelFile, str]]) -> dict[str, Chosen]:
         """Each file with the CUDA of its index, by package."""
         fresh = [item for item in files if item[0].url not in self._known]
-        with (
-            self.progress("listing wheels", len(fresh)) as task,
-            ThreadPoolExecutor(_SIDE_BY_SIDE) as pool,
-        ):
-            for each in pool.map(lambda item: self._listed(*item), fresh):
+        calls = [functools.partial(self._listed, *item) for item in fresh]
+        with self.progress("listing wheels", len(fresh)) as task:
+            for each in in_order(calls, _SIDE_BY_SIDE):
                 self._known[each.file.url] = each
                 task.advance(1)
         self._read_facts([self._known[file.url] for file, _ in files])
