@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from alula.ops.linear import DenseWeight, linear, linear_fp32
-from alula.ops.triton.linear import TiledWeight, lay_out
-from alula.ops.triton.tiles import tiles
+from alula.ops.triton.linear import TiledWeight, lay_out, machine
+from alula.ops.triton.tiles import table
 
 pytestmark = pytest.mark.gpu
 SHAPES = {
@@ -36,7 +36,8 @@ def weight(name: str, device: torch.device, dtype: torch.dtype = torch.bfloat16)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_all_tiles_agree(name: str, dtype: torch.dtype, device: torch.device) -> None:
     tiled = lay_out(weight(name, device, dtype))
-    assert tiled.tiles == tiles(tiled.shape[0], dtype, torch.cuda.get_device_capability(device))
+    processors, capability = machine(device)
+    assert tiled.table == table(*tiled.shape, dtype, capability, processors)
 
 
 @pytest.mark.parametrize("name", SHAPES)
