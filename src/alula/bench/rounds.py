@@ -20,7 +20,7 @@ from alula.bench.anatomy import Anatomy, dissect, watch
 from alula.bench.random_weights import random_decoder
 from alula.bench.shapes import Subject
 from alula.bench.simulated import SimulatedWalk
-from alula.bench.timing import GraphClock, middle, read_limit
+from alula.bench.timing import GraphClock, event, middle, read_limit
 from alula.engine.core import Engine, LaunchRecord
 from alula.engine.rounds import CapturedRounds, Flight, Rounds
 from alula.engine.settings import Settings
@@ -248,7 +248,7 @@ class _Contender:
         if self._watched is None:
             return None
         replay = self._watched.inner.replay_deepest()
-        start, end = (_event() for _ in range(2))
+        start, end = (event() for _ in range(2))
         taken = []
         for _ in range(3):
             replay()
@@ -357,7 +357,3 @@ def _plain_bytes(decoder: Decoder, plan: RoundPlan) -> int:
     """What a plain step cannot but read: all matrices, and the keys and values of the context."""
     weights = sum(w.shape[0] * w.shape[1] * w.dtype.itemsize for w in decoder.weights())
     return weights + plan.batch * plan.context * decoder.cache_bytes_per_token
-
-
-def _event() -> torch.cuda.Event:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

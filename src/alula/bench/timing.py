@@ -41,7 +41,7 @@ class GraphClock:
 
     def __call__(self) -> float:
         """Microseconds of one part."""
-        start, end = (_event() for _ in range(2))
+        start, end = (event() for _ in range(2))
         start.record()
         self._graph.replay()
         end.record()
@@ -83,7 +83,7 @@ def _slack(turns: int) -> float | None:
 
 def warm_up(launch: Launch, seconds: float = 0.3) -> None:
     """Launch for a while, until the device's clocks have risen."""
-    start, end = _event(), _event()
+    start, end = event(), event()
     start.record()
     taken = 0.0
     while taken < 1e3 * seconds:
@@ -107,5 +107,6 @@ def middle(values: Sequence[float]) -> float:
     return float(median(values))
 
 
-def _event() -> torch.cuda.Event:
+def event() -> torch.cuda.Event:
+    """One that says when it is reached."""
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

@@ -22,6 +22,7 @@ from alula.engine.scheduler import Scheduler, Step
 from alula.engine.settings import Settings, capacity
 from alula.engine.speculator import Speculator
 from alula.errors import UsageError
+from alula.models.decoder import Decoder
 from alula.models.load import LoadedModel
 from alula.sampling.grammar import Grammars
 from alula.sampling.noise import fresh_seed, request_key
@@ -83,28 +84,19 @@ class Engine:
     """
 
     def __init__(self, model: LoadedModel, settings: Settings, speculator: Speculator) -> None:
-        shape, decoder = model.decoder.shape, model.decoder
-        round_rows = 1 + speculator.shape.nodes
-        device = decoder.device
+        decoder, round_rows = model.decoder, 1 + speculator.shape.nodes
         size = capacity(
             settings,
-            positions=shape.max_positions,
+            positions=decoder.shape.max_positions,
             round_rows=round_rows,
             bytes_per_token=decoder.cache_bytes_per_token,
-            device=device,
+            device=decoder.device,
         )
-        pool = KVPool(
-            layers=shape.layers,
-            pages=size.pages + 1,
-            kv_heads=shape.kv_heads,
-            head_dim=shape.head_dim,
-            page_size=settings.page_size,
-            dtype=decoder.cache_dtype,
-            device=device,
-        )
+        # First of all: where memory is short this says so.
+        pool = _pool(decoder, size.pages + 1, settings.page_size)
         self.model = model
         self.max_length = size.max_length
-        self._vocab_size = min(shape.vocab_size, model.tokenizer.vocab_size)
+        self._vocab_size = min(decoder.shape.vocab_size, model.tokenizer.vocab_size)
         self._speculator = speculator
         self.pages = PageAllocator(size.pages, settings.page_size, reuse=settings.prefix_cache)
         self.scheduler = Scheduler(
@@ -124,7 +116,7 @@ class Engine:
             draft_nodes=speculator.shape.nodes,
             vocab_size=self._vocab_size,
             spare_page=size.pages,
-            device=device,
+            device=decoder.device,
         )
         drafting = speculator.begin(lines, size.pages + 1, settings.page_size)
         self.grammars = Grammars(model.tokenizer, self._vocab_size)
@@ -243,7 +235,7 @@ class Engine:
         """Free-running: the next round begins before the host has read the one under way."""
         step = launched.step
         reads_more = any(s.params.logprobs is not None for s in step.rounds)
-        if self._runner.obstacle(step) or reads_more or not self._speculator.steady:
+        if reads_more or self._runner.obstacle(step):
             return None
         return self._launch(self.scheduler.repeat(step))
 
@@ -343,6 +335,19 @@ class Engine:
                     f"the model's vocabulary ends at {size - 1}",
                     "use this model's own tokenizer for token ids",
                 )
+
+
+def _pool(decoder: Decoder, pages: int, page_size: int) -> KVPool:
+    shape = decoder.shape
+    return KVPool(
+        layers=shape.layers,
+        pages=pages,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        page_size=page_size,
+        dtype=decoder.cache_dtype,
+        device=decoder.device,
+    )
 
 
 def _count_acceptance(sequence: Sequence, emitted: Emitted) -> None:

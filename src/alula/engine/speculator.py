@@ -34,10 +34,6 @@ _NAMED: Mapping[str, TreeShape | None] = MappingProxyType(
 class Speculator:
     """A drafter with a depth for every launch. Without a drafter: plain decoding."""
 
-    steady = True
-    """The depth does not depend on what launches bring, so that one may begin before it is known
-    what the one before it brought."""
-
     def __init__(self, drafter: Drafter | None = None, reason: str = "off as asked") -> None:
         self._drafter = drafter
         self.shape = drafter.shape if drafter else NO_DRAFT
