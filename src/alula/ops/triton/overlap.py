@@ -1,0 +1,46 @@
+"""Programmatic dependent launch: a kernel may begin while the one before it still runs.
+
+What a kernel does before `wait` must not touch anything that an earlier kernel of the launch
+writes: weights may be fetched, and what a round reads but never changes. A kernel launched with
+`dependent` has to call `wait`, always, before it reads or writes anything else; that makes the
+order transitive, since whoever waits for a kernel waits for what that one waited for.
+
+PTX ISA, griddepcontrol; capability 9.0 and above.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_FIRST_CAPABILITY = (9, 0)
+
+
+@triton.jit
+def wait(overlaps: tl.constexpr):
+    """Go on when the kernels before have ended and what they wrote can be read."""
+    if overlaps:
+        tl.extra.cuda.gdc_wait()
+
+
+@triton.jit
+def release(overlaps: tl.constexpr):
+    """Let the next kernel begin, once all programs have come here or ended."""
+    if overlaps:
+        tl.extra.cuda.gdc_launch_dependents()
+
+
+def dependent(x: Tensor) -> dict[str, bool]:
+    """What a kernel over x is launched with: whether it `overlaps`, and the launch's attribute."""
+    if not x.is_cuda or not _is_able(x.device):
+        return {"overlaps": False}
+    return {"overlaps": True, "launch_pdl": True}
+
+
+@cache
+def _is_able(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= _FIRST_CAPABILITY
