@@ -3,6 +3,7 @@ import torch
 
 import tiny_models
 from alula.models.load import load
+from alula.ops.norm import Normed
 from alula.training.target import DenseTarget
 
 LENGTHS = (40, 7, 23)
@@ -53,7 +54,7 @@ def test_the_teacher_speaks_of_tokens_that_bear_loss(decoder, batch, rows, monke
         zip(teacher.sequences.tolist(), teacher.places.tolist(), strict=True)
     ):
         assert mask[line, place + 1]
-        logits = decoder.logits(last[line, place][None])[0]
+        logits = decoder.logits(Normed(last[line, place][None]))[0]
         torch.testing.assert_close(teacher.probabilities[number], logits[draft_ids].softmax(0))
         choice, chosen = int(teacher.choice[number]), int(logits.argmax())
         assert (choice < 0) == (chosen % 3 != 0)

@@ -4,6 +4,7 @@ from alula.ops.activation import silu_and_mul, silu_and_mul_gradient
 from alula.ops.attention import plan
 from alula.ops.commit import commit
 from alula.ops.cross_entropy import cross_entropy, cross_entropy_gradient
+from alula.ops.layer import add, embed, gate, project, project_heads
 from alula.ops.linear import lay_out
 from alula.ops.norm import add_rms_norm, rms_norm
 from alula.ops.own_key import attend_own, attend_own_gradient
@@ -19,15 +20,20 @@ sample: Sample | None = None
 """The floor above has it: `sampling.sampler`."""
 
 __all__ = [
+    "add",
     "add_rms_norm",
     "attend_own",
     "attend_own_gradient",
     "commit",
     "cross_entropy",
     "cross_entropy_gradient",
+    "embed",
+    "gate",
     "lay_out",
     "name",
     "plan",
+    "project",
+    "project_heads",
     "restrict",
     "rms_norm",
     "rotate",

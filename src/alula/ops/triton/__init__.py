@@ -8,6 +8,7 @@ from alula.ops.triton.activation import silu_and_mul, silu_and_mul_gradient
 from alula.ops.triton.attention import plan
 from alula.ops.triton.commit import commit
 from alula.ops.triton.cross_entropy import cross_entropy, cross_entropy_gradient
+from alula.ops.triton.layer import add, embed, gate, project, project_heads
 from alula.ops.triton.linear import lay_out
 from alula.ops.triton.norm import add_rms_norm, rms_norm
 from alula.ops.triton.own_key import attend_own, attend_own_gradient
@@ -19,15 +20,20 @@ from alula.ops.triton.walk import walk
 name = "triton"
 
 __all__ = [
+    "add",
     "add_rms_norm",
     "attend_own",
     "attend_own_gradient",
     "commit",
     "cross_entropy",
     "cross_entropy_gradient",
+    "embed",
+    "gate",
     "lay_out",
     "name",
     "plan",
+    "project",
+    "project_heads",
     "restrict",
     "rms_norm",
     "rotate",
