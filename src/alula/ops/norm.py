@@ -24,7 +24,7 @@ class Normed(NamedTuple):
     """[R] int64, sums of squares by which `values` are still to be divided; None if they are."""
     eps: float = 0.0
 
-    def of(self, rows: Tensor) -> Normed:
+    def of(self, rows: Tensor | slice) -> Normed:
         """Some of the rows."""
         squares = None if self.squares is None else self.squares[rows]
         return Normed(self.values[rows], squares, self.eps)

@@ -154,8 +154,9 @@ def layer_launches(
         normed = Normed(x, squares, 1e-5)
         rotation = Rotation(*(meta(rows, 1, d, dtype=torch.float32) for _ in range(2)))
         store = Store(pool, pool, places(meta(rows, dtype=torch.int64), 32))
-        yield lambda at=(normed,): forms.gate(*at, gate_up)
-        yield lambda at=(Stream(x, normed, room), inner): forms.add(*at, out, norm)
+        yield lambda normed=normed: forms.gate(normed, gate_up)
+        stream = Stream(x, normed, room)
+        yield lambda at=(stream, inner): forms.add(*at, out, norm)
         yield lambda at=(normed, rotation, store): forms.project_heads(
             at[0], qkv, heads, at[1], at[2]
         )
