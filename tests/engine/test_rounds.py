@@ -172,7 +172,8 @@ def test_the_depth_may_vary_from_launch_to_launch(bench: Bench) -> None:
 def test_what_kernels_read_by_number_is_contiguous(bench: Bench, count: int) -> None:
     """One sequence's numbers, broadcast over its rows, would be a view without strides."""
     runner = dense(bench, "eagle tree:3x3:9")._runner
-    launch = build_dense(torch.arange(count), runner.lines, 32, runner._shape, 3)
+    lines, angles = runner.lines, runner._angles
+    launch = build_dense(torch.arange(count), lines, angles, 32, runner._shape, 3)
     rows, parts = launch.rows, (launch.ids, launch.last, *launch.nodes)
     assert all(part.is_contiguous() for part in (*parts, *rows[:6], rows.tail))
 

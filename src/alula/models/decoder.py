@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from alula.cache.pool import KVPool
@@ -18,7 +17,8 @@ from alula.models.rope import inverse_frequencies
 from alula.models.weights import WeightSource
 from alula.ops.attention import Heads
 from alula.ops.linear import Weight, linear_fp32
-from alula.ops.rope import rotary_table
+from alula.ops.prepare import Prepared
+from alula.ops.rope import Rotation, rotary_table
 from alula.ops.rows import Rows
 from alula.ops.store import places
 from alula.shapes.decoder import DecoderShape
@@ -68,20 +68,33 @@ class Decoder:
 
     def embed(self, ids: Tensor) -> Tensor:
         """Embeddings of ids [R] in the residual stream's dtype, [R, h]."""
-        return F.embedding(ids, self.embedding).to(self._residual_dtype)
+        return self.kernels.embed(ids, self.embedding, self._residual_dtype)
+
+    def rotation(self, positions: Tensor) -> Rotation:
+        """That of positions [R]."""
+        return rotary_table(self._frequencies, positions, self._rotary_scale)
 
     @torch.inference_mode()
-    def forward(self, ids: Tensor, rows: Rows, pool: KVPool, taps: tuple[int, ...] = ()) -> Hidden:
+    def forward(
+        self,
+        ids: Tensor,
+        rows: Rows,
+        pool: KVPool,
+        taps: tuple[int, ...] = (),
+        prepared: Prepared | None = None,
+    ) -> Hidden:
         """Compute rows of token ids [R], writing their keys and values to the pool.
 
         `taps`: layer numbers (0 … layers) whose *input* residual stream is kept; `layers` means
         the last one's output, before the final norm. `aux` holds them in the order of `taps`.
+        `prepared`: what is known of the rows already.
         """
         kernels = self.kernels
         plan = kernels.plan(rows, pool.page_size, self._heads)
         pool.clear_unwritten(plan)
-        rotation = rotary_table(self._frequencies, rows.positions, self._rotary_scale)
-        launch = Launch(kernels, rotation, places(rows.slots, pool.page_size), plan, pool)
+        rotation = prepared.rotation if prepared else self.rotation(rows.positions)
+        at = prepared.places if prepared else places(rows.slots, pool.page_size)
+        launch = Launch(kernels, rotation, at, plan, pool)
         stream = Stream(self.embed(ids))
         tapped = {}
         for index, layer in enumerate(self.layers):

@@ -1,15 +1,18 @@
 """The ops in plain PyTorch: what runs on the CPU, and what every kernel is compared with."""
 
 from alula.ops.activation import silu_and_mul, silu_and_mul_gradient
+from alula.ops.advance import advance, settle
 from alula.ops.attention import plan
 from alula.ops.commit import commit
 from alula.ops.cross_entropy import cross_entropy, cross_entropy_gradient
+from alula.ops.embed import embed
 from alula.ops.linear import lay_out
 from alula.ops.norm import add_rms_norm, rms_norm
 from alula.ops.own_key import attend_own, attend_own_gradient
+from alula.ops.prepare import prepare
 from alula.ops.restrict import restrict
 from alula.ops.rope import rotate
-from alula.ops.sample import Sample
+from alula.ops.sample import Find, Sample
 from alula.ops.store import rotate_and_store
 from alula.ops.walk import walk
 
@@ -17,22 +20,28 @@ name = "reference"
 
 sample: Sample | None = None
 """The floor above has it: `sampling.sampler`."""
+find: Find | None = None
 
 __all__ = [
     "add_rms_norm",
+    "advance",
     "attend_own",
     "attend_own_gradient",
     "commit",
     "cross_entropy",
     "cross_entropy_gradient",
+    "embed",
+    "find",
     "lay_out",
     "name",
     "plan",
+    "prepare",
     "restrict",
     "rms_norm",
     "rotate",
     "rotate_and_store",
     "sample",
+    "settle",
     "silu_and_mul",
     "silu_and_mul_gradient",
     "walk",
