@@ -14,8 +14,9 @@ from alula.ops.rope import Rotation
 from alula.ops.triton.sample import find_in
 from alula.ops.walk import Path
 from alula.sampling import sampler
+from alula.sampling.params import SamplingParams
+from alula.sampling.state import SamplingState
 from lines import Case, angles, case
-from sampling_rows import mixed_state
 
 SEEDS = range(24)
 
@@ -89,13 +90,12 @@ def test_what_the_sampler_leaves_is_chosen_as_by_the_reference(
 ) -> None:
     """Rows without a largest logit too, and lines with and without noise side by side."""
     given = case(seed, vocabulary=300)
-    asking = given.at if noise else given.at % 2 * 8  # lines 0 and 8 are greedy
-    lines = asking.repeat_interleave(given.nodes + 1)
+    lines = given.at.repeat_interleave(given.nodes + 1)
     rows, generator = len(lines), torch.Generator().manual_seed(seed)
     logits = torch.randn(rows, 300, generator=generator).mul(4).round()
     logits[torch.rand(rows, generator=generator) < 0.1, 5] = torch.inf
     asked = (logits, lines, torch.arange(rows), torch.full((rows, 2), -1))
-    state, there = mixed_state(300), mixed_state(300, device)
+    state, there = (settings(place, noise) for place in ("cpu", device))
     wants = state.wants(lines.tolist())
     chosen = sampler.sample(*asked, state, wants)
     agreeing(given, chosen.view(len(given.at), -1), generator)
@@ -125,6 +125,15 @@ def prepared(given: Case) -> tuple[Tensor, Tensor, Tensor]:
         *(given.at, given.state, angles(16), 4, given.nodes, given.depth), has_tail=False
     )
     return made.tokens, made.parents, made.drafted
+
+
+def settings(place: torch.device | str, noise: bool) -> SamplingState:
+    """Every other line is greedy, or all are."""
+    state = SamplingState(6, 300, place)
+    for line in range(6):
+        drawn = noise and line % 2 == 0
+        state.admit(line, SamplingParams(temperature=0.8 if drawn else 0.0), line, [])
+    return state
 
 
 def agreeing(given: Case, chosen: Tensor, generator: torch.Generator) -> None:
