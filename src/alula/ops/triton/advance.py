@@ -181,8 +181,9 @@ def advance(
     drafted: Tensor,
 ) -> Advanced:
     """See `advance.advance`; all are contiguous. The choice may be what `find` left."""
-    shape = at.shape[0], tokens.shape[1] + 1
-    path = Path(*(_integers(at, *shape) for _ in range(2)), _integers(at, shape[0]))
+    sequences, nodes = tokens.shape
+    rows, words = (_integers(at, sequences, nodes + 1) for _ in range(2))
+    path = Path(rows, words, _integers(at, sequences))
     return _launch(at, state, choice, (tokens, parents), path, drafted)
 
 

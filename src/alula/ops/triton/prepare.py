@@ -1,4 +1,4 @@
-"""The layout of a round of fixed size in one launch, one program to a sequence."""
+"""The layout of a round of fixed size, in one launch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from alula.ops.rows import Rows
 from alula.ops.store import Places
 from alula.ops.triton.overlap import dependent, release, wait
 
-_PAGES = 256
-"""Of a page table, copied at a time."""
+_PAGES = 1024
+"""Of a page table, copied by one program."""
+_VALUES_PER_WARP = 1024
 
 
 @triton.jit
@@ -69,17 +70,22 @@ def prepare_kernel(
     block_dim: tl.constexpr,
     overlaps: tl.constexpr,
 ):
-    """Program s lays out the root and the nodes of sequence s."""
+    """Program (s, 0) lays out the root and the nodes of sequence s, those behind copy its pages."""
     release(overlaps)
-    sequence = tl.program_id(0).to(tl.int64)
+    sequence, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    wait(overlaps)
+    line = tl.load(at + sequence)
+    from_table = page_table + line * table_width
+    if part > 0:
+        number = (part - 1) * block_pages + tl.arange(0, block_pages)
+        known = tl.load(from_table + number, mask=number < table_width, other=0)
+        tl.store(table + sequence * table_width + number, known, mask=number < table_width)
+        return
+
+    root = tl.load(lengths + line) - 1
     node = tl.arange(0, block_nodes).to(tl.int64)
     exists = node <= nodes
     row = sequence * (nodes + 1) + node
-    wait(overlaps)
-
-    line = tl.load(at + sequence)
-    root = tl.load(lengths + line) - 1
-    from_table = page_table + line * table_width
     draft_tokens += line * draft_width - 1  # node 1 has the first entry
     draft_parents += line * draft_width - 1
     is_drafted = exists & (node > 0)
@@ -134,10 +140,6 @@ def prepare_kernel(
     to = row[:, None] * head_dim + of_head
     tl.store(row_cos + to, tl.load(cos + angle, mask=inside, other=0.0), mask=inside)
     tl.store(row_sin + to, tl.load(sin + angle, mask=inside, other=0.0), mask=inside)
-    for start in range(0, table_width, block_pages):
-        entry = start + tl.arange(0, block_pages)
-        known = tl.load(from_table + entry, mask=entry < table_width, other=0)
-        tl.store(table + sequence * table_width + entry, known, mask=entry < table_width)
 
 
 def prepare(
@@ -153,19 +155,22 @@ def prepare(
     """See `prepare.prepare`; all are contiguous."""
     made = _room(at, state, angles, nodes, depth, has_tail=has_tail)
     rows, head_dim = made.rows, angles.cos.shape[-1]
-    prepare_kernel[(at.shape[0],)](
+    block_nodes, block_dim = triton.next_power_of_2(nodes + 1), triton.next_power_of_2(head_dim)
+    pages = state.page_table.shape[1]
+    prepare_kernel[(at.shape[0], 1 + triton.cdiv(pages, _PAGES))](
         *(at, state.history, state.lengths, state.page_table),
         *(state.draft_tokens, state.draft_parents, *angles),
         *(made.ids, rows.positions, rows.slots, rows.sequences, rows.page_table, rows.base),
         *(rows.tail, *made.places, *made.rotation, *made[4:]),
-        *(nodes, state.history.shape[1], state.page_table.shape[1], state.draft_tokens.shape[1]),
+        *(nodes, state.history.shape[1], pages, state.draft_tokens.shape[1]),
         page_size=page_size,
         depth=depth,
         head_dim=head_dim,
         has_tail=has_tail,
-        block_nodes=triton.next_power_of_2(nodes + 1),
+        block_nodes=block_nodes,
         block_pages=_PAGES,
-        block_dim=triton.next_power_of_2(head_dim),
+        block_dim=block_dim,
+        num_warps=min(max(block_nodes * block_dim // _VALUES_PER_WARP, 4), 8),
         **dependent(at),
     )
     return made
