@@ -100,9 +100,15 @@ def advance_kernel(
     to = sequence * (nodes + 1) + step
     wait(overlaps)
 
+    # What waits for nothing is read first, then what waits for the line.
     line = tl.load(at + sequence)
-    known = tl.load(lengths + line)
-    limit = tl.load(limits + line)
+    used, deepest = tl.load(drafted + sequence * 2), tl.load(drafted + sequence * 2 + 1)
+    if walks:
+        token = tl.load(tokens + sequence * nodes + step, mask=step < nodes, other=-1)
+        parent = tl.load(parents + sequence * nodes + step, mask=step < nodes, other=-1)
+    known, limit = tl.load(lengths + line), tl.load(limits + line)
+    at_stop = tl.arange(0, block_stops)
+    stop = tl.load(stop_ids + line * stops + at_stop, mask=at_stop < stops, other=_NO_TOKEN)
     if walks:
         if has_choice:
             chosen = tl.load(choice + to, mask=inside, other=-1)
@@ -111,8 +117,6 @@ def advance_kernel(
                 temperature, line, best_values, best_ids, drawn_values, drawn_ids,
                 to, inside, chunks, draws, block_chunks,
             )  # fmt: skip
-        token = tl.load(tokens + sequence * nodes + step, mask=step < nodes, other=-1)
-        parent = tl.load(parents + sequence * nodes + step, mask=step < nodes, other=-1)
         way = tl.full((block,), -1, tl.int64)
         word = tl.full((block,), -1, tl.int64)
         here = tl.zeros((), tl.int64)
@@ -132,8 +136,6 @@ def advance_kernel(
         word = tl.load(found + to, mask=inside, other=-1)
         count = tl.load(length + sequence)
 
-    at_stop = tl.arange(0, block_stops)
-    stop = tl.load(stop_ids + line * stops + at_stop, mask=at_stop < stops, other=_NO_TOKEN)
     hits = tl.max((word[:, None] == stop[None, :]).to(tl.int32), axis=1)
     ends = tl.where((hits > 0) & (step < count), step + 1, nodes + 2)
     before_stop = tl.min(ends, axis=0).to(tl.int64)
@@ -147,8 +149,8 @@ def advance_kernel(
     tl.store(stopped + sequence, is_stopped)
     tl.store(full + sequence, is_full)
     columns += sequence * (nodes + 7)
-    tl.store(columns, tl.load(drafted + sequence * 2))
-    tl.store(columns + 1, tl.load(drafted + sequence * 2 + 1))
+    tl.store(columns, used)
+    tl.store(columns + 1, deepest)
     tl.store(columns + 2, is_stopped.to(tl.int64))
     tl.store(columns + 3, is_full.to(tl.int64))
     tl.store(columns + 4, count)
