@@ -8,5 +8,5 @@ from torch import Tensor
 
 
 def embed(ids: Tensor, table: Tensor, dtype: torch.dtype) -> Tensor:
-    """The rows of `table` [V, h] for ids [R] int64, in `dtype`: [R, h]."""
+    """The rows of `table` [V, h] for ids [...] int64, in `dtype`: [..., h]."""
     return F.embedding(ids, table).to(dtype)

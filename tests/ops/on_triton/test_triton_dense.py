@@ -117,6 +117,9 @@ def test_embeddings_are_the_references(
     for out in (dtype, torch.float32):
         found = forms.embed(ids.to(device), table.to(device), out)
         assert torch.equal(found.cpu(), reference.embed(ids, table, out))
+    square = torch.tensor([[3, 5], [0, 1], [6, 2]]).T
+    found = forms.embed(square.to(device), table.to(device), dtype)
+    assert torch.equal(found.cpu(), reference.embed(square, table, dtype))
 
 
 def prepared(given: Case) -> tuple[Tensor, Tensor, Tensor]:

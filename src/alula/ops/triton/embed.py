@@ -19,17 +19,17 @@ def embed_kernel(ids, table, out, width, block: tl.constexpr, overlaps: tl.const
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * block + tl.arange(0, block)
     wait(overlaps)
-    token = tl.load(ids + row)
+    token = tl.load(ids + row).to(tl.int64)
     value = tl.load(table + token * width + at, mask=at < width, other=0.0)
     tl.store(out + row * width + at, value.to(out.dtype.element_ty), mask=at < width)
 
 
 def embed(ids: Tensor, table: Tensor, dtype: torch.dtype) -> Tensor:
-    """See `embed.embed`; both are contiguous."""
-    rows, width = ids.shape[0], table.shape[1]
-    out = torch.empty(rows, width, dtype=dtype, device=table.device)
+    """See `embed.embed`; the table is contiguous."""
+    width = table.shape[1]
+    out = torch.empty(*ids.shape, width, dtype=dtype, device=table.device)
     block = min(triton.next_power_of_2(width), _BLOCK)
-    embed_kernel[(rows, triton.cdiv(width, block))](
-        *(ids, table, out, width), block=block, **dependent(table)
+    embed_kernel[(ids.numel(), triton.cdiv(width, block))](
+        *(ids.contiguous(), table, out, width), block=block, **dependent(table)
     )
     return out
