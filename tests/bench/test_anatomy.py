@@ -27,7 +27,7 @@ from alula.errors import MachineError
 
 COPY = "void at::native::vectorized_elementwise_kernel<4, FillFunctor>"
 ROUND = [
-    (COPY, OTHER),
+    ("prepare_kernel", OTHER),
     ("rms_norm_kernel", NORM),
     ("linear_kernel", LINEAR),
     ("rotate_kernel", ROPE),
@@ -37,7 +37,7 @@ ROUND = [
     ("linear_kernel", LINEAR),
     ("choose_kernel", SAMPLING),
     (COPY, SAMPLING),
-    ("walk_kernel", WALK),
+    ("advance_kernel", WALK),
     (COPY, WALK),
     ("commit_kernel", WALK),
     ("linear_kernel", DRAFTER),
@@ -58,8 +58,13 @@ def test_a_plain_round_has_no_drafter() -> None:
     assert DRAFTER not in kinds([name for name, _ in ROUND[:13]])
 
 
+def test_a_walk_of_its_own_begins_the_walk() -> None:
+    names = [name for name, _ in ROUND]
+    assert kinds([*names[:10], "walk_kernel", COPY, *names[10:]])[10:13] == [WALK] * 3
+
+
 def test_without_a_walk_names_decide() -> None:
-    names = [name for name, _ in ROUND if name != "walk_kernel"]
+    names = [name for name, _ in ROUND if name != "advance_kernel"]
     assert kinds(names) == [by_name(name) for name in names]
 
 

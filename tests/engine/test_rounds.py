@@ -15,6 +15,7 @@ from alula.engine.speculator import Speculator
 from alula.errors import ModelError
 from alula.models.load import load
 from alula.sampling.params import SamplingParams
+from alula.speculation.walk import walk
 from exactness import Bench, answers, answers_under_pressure, cases, engine
 
 SHAPES = [
@@ -48,6 +49,13 @@ def test_dense_rounds_emit_the_same_tokens(bench: Bench, words: str, together: b
     made = dense(bench, words)
     assert answers(made, bench.cases, together=together) == bench.plain
     assert made._runner.launches["captured"] > 5
+
+
+def test_a_walk_that_is_put_in_walks(bench: Bench) -> None:
+    made, walked = dense(bench, "oracle tree:4x3:12"), []
+    made._runner.walk = lambda tree, choice: (walked.append(tree), walk(tree, choice))[1]
+    assert answers(made, bench.cases, together=True) == bench.plain
+    assert len(walked) > 5
 
 
 @pytest.mark.parametrize("words", SHAPES)
@@ -172,7 +180,8 @@ def test_the_depth_may_vary_from_launch_to_launch(bench: Bench) -> None:
 def test_what_kernels_read_by_number_is_contiguous(bench: Bench, count: int) -> None:
     """One sequence's numbers, broadcast over its rows, would be a view without strides."""
     runner = dense(bench, "eagle tree:3x3:9")._runner
-    launch = build_dense(torch.arange(count), runner.lines, 32, runner._shape, 3)
+    lines, angles = runner.lines, runner._angles
+    launch = build_dense(torch.arange(count), lines, angles, 32, runner._shape, 3)
     rows, parts = launch.rows, (launch.ids, launch.last, *launch.nodes)
     assert all(part.is_contiguous() for part in (*parts, *rows[:6], rows.tail))
 

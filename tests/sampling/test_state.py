@@ -3,12 +3,11 @@
 import math
 
 import pytest
-import torch
 
 from alula.errors import ModelError, UsageError
 from alula.ops.sample import Wants
 from alula.sampling.params import SamplingParams
-from alula.sampling.state import SamplingState, add_counts
+from alula.sampling.state import SamplingState
 
 PENALISED = SamplingParams(presence_penalty=1.0)
 
@@ -42,19 +41,16 @@ def test_counts_and_biases_take_memory_only_when_asked_for():
     state = SamplingState(2, 10)
     state.admit(0, SamplingParams(), 0, [1])
     assert state.output_counts is state.prompt_seen is state.bias is None
-    state.commit(torch.tensor([0]), torch.tensor([[1]]), torch.tensor([1]))
     state.admit(1, PENALISED, 0, [1])
     assert state.output_counts is not None
     assert state.bias is None
 
 
-def test_commit_counts_the_emitted_tokens_of_each_line():
+def test_admission_counts_what_a_preempted_sequence_has_put_out():
     state = SamplingState(3, 5)
-    state.admit(2, PENALISED, 0, [4], output_ids=[0, 0])
+    state.admit(2, PENALISED, 0, [4], output_ids=[0, 3, 0])
     state.admit(0, PENALISED, 0, [])
-    tokens = torch.tensor([[1, 1, 3], [2, -1, -1], [4, 3, 3]])
-    state.commit(torch.tensor([2, 0, 1]), tokens, torch.tensor([2, 1, 0]))
-    assert state.output_counts.tolist() == [[0, 0, 1, 0, 0], [0] * 5, [2, 2, 0, 0, 0]]
+    assert state.output_counts.tolist() == [[0] * 5, [0] * 5, [2, 0, 0, 1, 0]]
     assert state.prompt_seen[2].tolist() == [False] * 4 + [True]
 
 
@@ -75,12 +71,6 @@ def test_a_bias_outside_the_vocabulary_is_refused_and_leaves_the_line_alone():
     with pytest.raises(UsageError, match="token 4"):
         state.admit(0, SamplingParams(logit_bias={4: 1.0}), 9, [])
     assert state.key.tolist() == [0]
-
-
-def test_counting_ignores_padding_and_counts_repeats():
-    counts = torch.zeros(2, 4, dtype=torch.int32)
-    add_counts(counts, torch.tensor([1, 0]), torch.tensor([[3, 3, -1], [0, -1, -1]]))
-    assert counts.tolist() == [[1, 0, 0, 0], [0, 0, 0, 2]]
 
 
 def test_what_lines_want_is_what_their_requests_ask_for():

@@ -22,6 +22,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from alula.ops.counts import add_counts
 from alula.sampling import noise, sampler
 from alula.sampling.params import SamplingParams
 from alula.sampling.state import SamplingState
@@ -185,7 +186,9 @@ def play(
         last_two = torch.stack([text[lines, at - 2], text[lines, at - 1]], dim=1)
         path = rule(draft(toy, state, lines, parents, at, last_two, at - start))
         count = torch.minimum(path.length, start + tokens - at)
-        state.commit(lines, path.tokens, count)
+        if state.output_counts is not None:
+            emitted = torch.arange(path.tokens.shape[1]) < count[:, None]
+            add_counts(state.output_counts, lines, path.tokens.where(emitted, -1))
         for step in range(int(count.max())):
             live = step < count
             text[lines[live], at[live] + step] = path.tokens[live, step]

@@ -27,9 +27,9 @@ _NAMED = (
     (ROPE, ("rotate_kernel",)),
     (ACTIVATION, ("silu",)),
     (SAMPLING, ("adjust_kernel", "draw_kernel", "choose_kernel", "search_kernel")),
-    (WALK, ("walk_kernel", "commit_kernel")),
+    (WALK, ("walk_kernel", "advance_kernel", "commit_kernel")),
 )
-_OF_A_WALK = "walk_kernel"
+_OF_A_WALK = ("walk_kernel", "advance_kernel")
 
 
 def by_name(name: str) -> str:
@@ -46,7 +46,8 @@ def kinds(names: Sequence[str]) -> list[str]:
     walks, names decide alone.
     """
     found = [by_name(name) for name in names]
-    walk = max((at for at, name in enumerate(names) if _OF_A_WALK in name), default=None)
+    walks = [at for at, name in enumerate(names) if any(part in name for part in _OF_A_WALK)]
+    walk = min(walks, default=None)
     if walk is None:
         return found
     linears = [at for at, kind in enumerate(found) if kind == LINEAR]

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from alula.engine.features import PageFeatures
 from alula.engine.launch import Launch
-from alula.engine.lines import Emission, Lines
+from alula.engine.lines import Lines
+from alula.ops.advance import Emission
 from alula.speculation.drafter import DraftContext, Drafter
 from alula.speculation.walk import Path
 

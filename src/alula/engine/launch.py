@@ -19,6 +19,9 @@ from torch import Tensor
 
 from alula.engine.lines import Lines
 from alula.engine.scheduler import Chunk, Step
+from alula.ops.kernels import kernels_for
+from alula.ops.prepare import Prepared, drafted
+from alula.ops.rope import Rotation
 from alula.ops.rows import Rows
 from alula.speculation.tree import DraftTree, TreeShape, nodes_to, path_tokens, paths
 
@@ -48,12 +51,18 @@ class Launch(NamedTuple):
     """[E] int64, position of node 0."""
     nodes: Places
     """The E' nodes that have rows, sequence by sequence."""
-    is_dense: bool = False
+    prepared: Prepared | None = None
+    """What a dense launch was made of."""
 
     @property
-    def levels(self) -> Tensor:
-        """[E] int64, the deepest level of each draft."""
-        return torch.where(_present(self.tree), self.depths, 0).amax(dim=1)
+    def is_dense(self) -> bool:
+        """Whether it has a row for every node there is room for."""
+        return self.prepared is not None
+
+    @property
+    def drafted(self) -> Tensor:
+        """[E, 2] int64, the nodes of each draft and their deepest level."""
+        return self.prepared.drafted if self.prepared else drafted(self.tree.tokens, self.depths)
 
 
 class Places(NamedTuple):
@@ -116,39 +125,30 @@ def build(step: Step, lines: Lines, page_size: int, shape: TreeShape) -> Launch:
     )
 
 
-def build_dense(at: Tensor, lines: Lines, page_size: int, shape: TreeShape, depth: int) -> Launch:
-    """Lay out rounds of the lines `at` [S], with room for drafts of `shape` cut to `depth`."""
-    tree = DraftTree(*(part[:, : nodes_to(shape, depth)] for part in lines.pending(at)))
-    depths, way = paths(tree, depth)
-    numbers = torch.arange(depths.numel(), device=lines.device).view_as(depths)
-    node = numbers.flatten() % depths.shape[1]
-    sequence = numbers.flatten() // depths.shape[1]
-    roots = lines.lengths[at] - 1
-    ids = torch.cat((lines.history[at, roots][:, None], tree.tokens.clamp_min(0)), dim=1)
-    positions = (roots[:, None] + depths).flatten()
-    places = roots[sequence] + node
-    rows = Rows(
-        positions=positions,
-        slots=lines.slots(at[sequence], places, page_size),
-        sequences=sequence,
-        last=positions,
-        page_table=lines.page_table[at],
-        base=roots,
-        tail=None if shape.is_chain else _slots_of_ways(lines, at, way, roots, page_size),
+def build_dense(
+    at: Tensor, lines: Lines, angles: Rotation, page_size: int, shape: TreeShape, depth: int
+) -> Launch:
+    """Lay out rounds of the lines `at` [S], with room for drafts of `shape` cut to `depth`.
+
+    `angles`: the rotations of all positions.
+    """
+    made = kernels_for(lines.device).prepare(
+        *(at, lines.state(), angles, page_size, nodes_to(shape, depth), depth),
+        has_tail=not shape.is_chain,
     )
     return Launch(
-        ids=ids.flatten(),
-        rows=rows,
+        ids=made.ids,
+        rows=made.rows,
         lines=at,
         chunks=[],
         hits=[],
-        tree=tree,
-        depths=depths,
-        row_numbers=numbers,
-        path=path_tokens(tree, way),
-        last=roots,
-        nodes=Places(sequence, node),
-        is_dense=True,
+        tree=DraftTree(made.tokens, made.parents),
+        depths=made.depths,
+        row_numbers=made.row_numbers,
+        path=made.path,
+        last=made.rows.base,
+        nodes=Places(made.rows.sequences, made.numbers),
+        prepared=made,
     )
 
 
@@ -196,14 +196,9 @@ def _tail(
     lines: Lines, at: Tensor, way: Tensor, tree: DraftTree, known: _Block, page_size: int
 ) -> Tensor:
     """Slots of each node's way [R, D + 1]; the rows of chunks have none of their own."""
-    slots = _slots_of_ways(lines, at, way, lines.lengths[at] - 1, page_size)
-    return _more(slots[_present(tree).flatten()], len(known.ids), fill=-1)
-
-
-def _slots_of_ways(lines: Lines, at: Tensor, way: Tensor, roots: Tensor, page_size: int) -> Tensor:
-    """Slots [S * (N + 1), D + 1] of every node's way, -1 behind the node."""
-    slots = lines.slots(at[:, None, None], roots[:, None, None] + way, page_size)
-    return torch.where(way >= 0, slots, -1).flatten(0, 1)
+    places = lines.lengths[at, None, None] - 1 + way
+    slots = torch.where(way >= 0, lines.slots(at[:, None, None], places, page_size), -1)
+    return _more(slots[_present(tree)], len(known.ids), fill=-1)
 
 
 def _row_numbers(tree: DraftTree, rounds: int, finals: list[Chunk]) -> Tensor:

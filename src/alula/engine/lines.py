@@ -5,31 +5,17 @@ Nothing here asks the device: what advances in a captured round advances without
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from alula.engine.request import Sequence
+from alula.ops.lines import LineState
 from alula.sampling.state import SamplingState
 from alula.speculation.tree import DraftTree
 
 _STOP_IDS = 16
 """Room for so many from the start; a request with more makes it wider."""
-
-
-class Emission(NamedTuple):
-    """What S sequences emit in one launch, cut at stops and limits."""
-
-    tokens: Tensor
-    """[S, A] int64, -1 after the last."""
-    counts: Tensor
-    """[S] int64."""
-    stopped: Tensor
-    """[S] bool, the last token is a stop token."""
-    full: Tensor
-    """[S] bool, the sequence has reached its limit."""
 
 
 class Lines:
@@ -100,6 +86,19 @@ class Lines:
         kept = (self.stop_ids, sampling.prompt_seen, sampling.output_counts, sampling.bias)
         return tuple(0 if tensor is None else tensor.data_ptr() for tensor in kept)
 
+    def state(self) -> LineState:
+        """Where they stand."""
+        return LineState(
+            history=self.history,
+            lengths=self.lengths,
+            limits=self.limits,
+            stop_ids=self.stop_ids,
+            page_table=self.page_table,
+            draft_tokens=self.draft_tokens,
+            draft_parents=self.draft_parents,
+            output_counts=self.sampling.output_counts,
+        )
+
     def slots(self, lines: Tensor, places: Tensor, page_size: int) -> Tensor:
         """Slots of logical positions `places` of `lines`, broadcast against each other."""
         pages = self.page_table[lines, places.clamp_min(0) // page_size]
@@ -114,37 +113,3 @@ class Lines:
         left_out = (0, self.draft_tokens.shape[1] - tree.nodes)
         self.draft_tokens[lines] = F.pad(tree.tokens, left_out, value=-1)
         self.draft_parents[lines] = F.pad(tree.parents, left_out)
-
-    def cut(self, lines: Tensor, tokens: Tensor, counts: Tensor) -> Emission:
-        """Cut emitted tokens [S, A] of `counts` [S] behind the first stop and at the limit."""
-        at = torch.arange(tokens.shape[1], device=self.device)
-        valid = at < counts[:, None]
-        stops = (tokens[:, :, None] == self.stop_ids[lines][:, None, :]).any(dim=2) & valid
-        before_stop = torch.where(stops, at + 1, tokens.shape[1] + 1).amin(dim=1)
-        room = self.limits[lines] - self.lengths[lines]
-        kept = torch.minimum(torch.minimum(counts, before_stop), room)
-        return Emission(
-            torch.where(at < kept[:, None], tokens, -1),
-            kept,
-            stopped=before_stop <= kept,
-            full=kept >= room,
-        )
-
-    def append(self, lines: Tensor, emission: Emission) -> None:
-        """Advance histories, lengths and penalty counts by what was emitted.
-
-        A line that has stopped is at its limit from then on: it emits no more, though the host may
-        launch it again before it knows.
-        """
-        at = torch.arange(emission.tokens.shape[1], device=self.device)
-        # No token belongs in the last column of a history: there goes what is not emitted.
-        places = (self.lengths[lines, None] + at).where(emission.tokens >= 0, self._end)
-        self.history[lines[:, None], places] = emission.tokens.clamp_min(0)
-        lengths = self.lengths[lines] + emission.counts
-        self.lengths[lines] = lengths
-        self.limits[lines] = torch.where(emission.stopped, lengths, self.limits[lines])
-        self.sampling.commit(lines, emission.tokens, emission.counts)
-
-    @property
-    def _end(self) -> int:
-        return self.history.shape[1] - 1

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,15 +14,19 @@ from torch import Tensor
 
 from alula.cache.pool import KVPool
 from alula.engine.launch import Launch, build, build_dense
-from alula.engine.lines import Emission, Lines
+from alula.engine.lines import Lines
 from alula.engine.outputs import TokenLogprobs
 from alula.engine.request import Sequence
 from alula.engine.rounds import CapturedRounds, Flight, Outcome, Rounds, Size
 from alula.engine.scheduler import Step
 from alula.models.decoder import Decoder
+from alula.ops.advance import Advanced
+from alula.ops.kernels import kernels_for
+from alula.ops.prepare import Prepared
+from alula.ops.rope import Rotation
 from alula.ops.sample import Wants
 from alula.sampling.logprobs import top_logprobs
-from alula.sampling.sampler import check, sample
+from alula.sampling.sampler import check, find, sample
 from alula.speculation.tree import NO_DRAFT, DraftTree, TreeShape
 from alula.speculation.walk import Path, walk
 
@@ -78,8 +83,8 @@ class Runner:
         self.rounds: Rounds | None = None
         if graphs and lines.device.type == "cuda":
             self.rounds = CapturedRounds(lines, self._round)
-        self.walk: Callable[[DraftTree, Tensor], Path] = walk
-        """How a draft is accepted. `bench` alone puts another in, to time a given acceptance."""
+        self.walk: Callable[[DraftTree, Tensor], Path] | None = None
+        """Another way to accept drafts. `bench` alone puts one in, to time a given acceptance."""
         self.launches: Counter[str] = Counter()
         """Launches captured, and others by what stood in the way."""
 
@@ -139,31 +144,54 @@ class Runner:
         return self.lines.sampling.wants(sequence.line for sequence in _emitting(step))
 
     def _round(self, at: Tensor, size: Size) -> Outcome:
-        launch = build_dense(at, self.lines, self._pool.page_size, self._shape, size.pending)
+        launch = build_dense(
+            at, self.lines, self._angles, self._pool.page_size, self._shape, size.pending
+        )
         return self._compute(launch, size.wants, size.depth, lambda logits: logits)
+
+    @cached_property
+    def _angles(self) -> Rotation:
+        """The rotations of all positions that a dense round may have rows at."""
+        positions = self.lines.history.shape[1] + self._shape.depth
+        return self._decoder.rotation(torch.arange(positions, device=self.lines.device))
 
     def _compute(
         self, launch: Launch, wants: Wants, depth: int, allow: Callable[[Tensor], Tensor]
     ) -> Outcome:
         """A whole launch on the device; of a dense one nothing is read back on the way."""
-        lines, rows = self.lines, launch.row_numbers[launch.nodes]
-        hidden = self._decoder.forward(launch.ids, launch.rows, self._pool, self._taps)
+        hidden = self._decoder.forward(
+            launch.ids, launch.rows, self._pool, self._taps, launch.prepared
+        )
+        last = hidden.last
+        if not launch.is_dense:
+            last = last.of(launch.row_numbers[launch.nodes])
         # A head may be padded beyond the tokens that exist.
-        logits = self._decoder.logits(hidden.last.of(rows))[:, : lines.sampling.vocabulary]
-        path = self.walk(launch.tree, self._choose(launch, wants, allow(logits)))
-        emitting = launch.lines[: len(launch.last)]
-        emission = lines.cut(emitting, path.tokens, path.length)
+        logits = self._decoder.logits(last)[:, : self.lines.sampling.vocabulary]
+        path, emission, columns = self._advance(launch, wants, allow(logits))
         if not self._shape.is_chain:
-            tables = launch.rows.page_table[: len(emitting)]
+            tables = launch.rows.page_table[: len(launch.last)]
             steps = path.rows[:, : self._shape.depth + 1]
             self._pool.commit(tables, launch.last, steps, emission.counts)
-        lines.append(emitting, emission)
         if self._drafting is not None:
             self._drafting.follow(launch, path, emission, hidden.aux, depth, greedy=not wants.noise)
-        return Outcome(launch, path, logits, _columns(launch, path, emission))
+        return Outcome(launch, path, logits, columns)
+
+    def _advance(self, launch: Launch, wants: Wants, logits: Tensor) -> Advanced:
+        """From the logits of all nodes to what is emitted; the lines stand there then."""
+        lines, state = launch.lines[: len(launch.last)], self.lines.state()
+        kernels = kernels_for(lines.device)
+        if launch.prepared is not None and self.walk is None:
+            asked = _asked(launch.prepared)
+            choice = find(logits, *asked, self.lines.sampling, wants)
+            return kernels.advance(lines, state, choice, *launch.tree, launch.drafted)
+        path = (self.walk or walk)(launch.tree, self._choose(launch, wants, logits))
+        return kernels.settle(lines, state, path, launch.drafted)
 
     def _choose(self, launch: Launch, wants: Wants, logits: Tensor) -> Tensor:
         """The target's own token after every node, [E, N + 1]."""
+        if launch.prepared is not None:
+            chosen = sample(logits, *_asked(launch.prepared), self.lines.sampling, wants)
+            return chosen.view_as(launch.row_numbers)
         sequences, nodes = launch.nodes
         choice = torch.full_like(launch.row_numbers, -1)
         choice[sequences, nodes] = sample(
@@ -222,8 +250,6 @@ def _emitting(step: Step) -> list[Sequence]:
     return [*step.rounds, *(chunk.sequence for chunk in step.chunks if chunk.final)]
 
 
-def _columns(launch: Launch, path: Path, emission: Emission) -> Tensor:
-    """What the host wants to know of E sequences in one piece, [E, 6 + A] int64."""
-    nodes = (launch.tree.tokens >= 0).sum(dim=1)
-    told = (nodes, launch.levels, emission.stopped, emission.full, path.length, emission.counts)
-    return torch.cat((torch.stack(told, dim=1), emission.tokens), dim=1)
+def _asked(prepared: Prepared) -> tuple[Tensor, Tensor, Tensor]:
+    """What the sampler wants to know of a dense launch's rows: line, position and path of each."""
+    return prepared.lines, prepared.following, prepared.path.flatten(0, 1)

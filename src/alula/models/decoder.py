@@ -18,7 +18,8 @@ from alula.models.weights import WeightSource
 from alula.ops.attention import Heads
 from alula.ops.linear import Weight
 from alula.ops.norm import Norm, Normed
-from alula.ops.rope import rotary_table
+from alula.ops.prepare import Prepared
+from alula.ops.rope import Rotation, rotary_table
 from alula.ops.rows import Rows
 from alula.ops.store import places
 from alula.shapes.decoder import DecoderShape
@@ -70,18 +71,31 @@ class Decoder:
         """Embeddings of ids [R] in the residual stream's dtype, [R, h]."""
         return self.embedding[ids].to(self._residual_dtype)
 
+    def rotation(self, positions: Tensor) -> Rotation:
+        """That of positions [R]."""
+        return rotary_table(self._frequencies, positions, self._rotary_scale)
+
     @torch.inference_mode()
-    def forward(self, ids: Tensor, rows: Rows, pool: KVPool, taps: tuple[int, ...] = ()) -> Hidden:
+    def forward(
+        self,
+        ids: Tensor,
+        rows: Rows,
+        pool: KVPool,
+        taps: tuple[int, ...] = (),
+        prepared: Prepared | None = None,
+    ) -> Hidden:
         """Compute rows of token ids [R], writing their keys and values to the pool.
 
         `taps`: layer numbers (0 … layers) whose *input* residual stream is kept; `layers` means
         the last one's output, before the final norm. `aux` holds them in the order of `taps`.
+        `prepared`: what is known of the rows already.
         """
         kernels = self.kernels
         plan = kernels.plan(rows, pool.page_size, self._heads)
         pool.clear_unwritten(plan)
-        rotation = rotary_table(self._frequencies, rows.positions, self._rotary_scale)
-        launch = Launch(kernels, rotation, places(rows.slots, pool.page_size), plan, pool)
+        rotation = prepared.rotation if prepared else self.rotation(rows.positions)
+        at = prepared.places if prepared else places(rows.slots, pool.page_size)
+        launch = Launch(kernels, rotation, at, plan, pool)
         eps = self.shape.rms_eps
         first, *others = (layer.attention_norm for layer in self.layers)
         norms = (Norm(weight, eps) for weight in (*others, self.norm))

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from alula.ops.advance import Advanced
 from alula.ops.attention import Heads, Plan
 from alula.ops.cross_entropy import Compared
 from alula.ops.layer import Store, Stream
 from alula.ops.linear import DenseWeight, Weight
+from alula.ops.lines import LineState
 from alula.ops.norm import Norm, Normed
+from alula.ops.prepare import Prepared
 from alula.ops.restrict import Restricted
 from alula.ops.rope import Rotation
 from alula.ops.rows import Rows
-from alula.ops.sample import Sample
+from alula.ops.sample import Find, Sample
 from alula.ops.store import HeadNorms, Places
 from alula.ops.walk import Path
 
@@ -30,6 +33,19 @@ class Kernels(Protocol):
 
     def lay_out(self, weight: DenseWeight) -> Weight:
         """The weight as this form's linear wants it; the original is not kept."""
+
+    def prepare(
+        self,
+        at: Tensor,
+        state: LineState,
+        angles: Rotation,
+        page_size: int,
+        nodes: int,
+        depth: int,
+        *,
+        has_tail: bool,
+    ) -> Prepared:
+        """See `prepare.prepare`."""
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See `norm.rms_norm`."""
@@ -88,6 +104,24 @@ class Kernels(Protocol):
     @property
     def sample(self) -> Sample | None:
         """See `sampling.sampler`, which has the reference; None for a form without its own."""
+
+    @property
+    def find(self) -> Find | None:
+        """The same but for the choice, which `advance` makes; None as `sample`."""
+
+    def advance(
+        self,
+        at: Tensor,
+        state: LineState,
+        choice: Any,
+        tokens: Tensor,
+        parents: Tensor,
+        drafted: Tensor,
+    ) -> Advanced:
+        """See `advance.advance`; the choice may be what the form's own `find` gave."""
+
+    def settle(self, at: Tensor, state: LineState, path: Path, drafted: Tensor) -> Advanced:
+        """See `advance.settle`."""
 
     def walk(self, tokens: Tensor, parents: Tensor, choice: Tensor) -> Path:
         """See `walk.walk`."""

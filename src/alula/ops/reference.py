@@ -1,6 +1,7 @@
 """The ops in plain PyTorch: what runs on the CPU, and what every kernel is compared with."""
 
 from alula.ops.activation import silu_and_mul, silu_and_mul_gradient
+from alula.ops.advance import advance, settle
 from alula.ops.attention import plan
 from alula.ops.commit import commit
 from alula.ops.cross_entropy import cross_entropy, cross_entropy_gradient
@@ -8,9 +9,10 @@ from alula.ops.layer import add, embed, gate, project, project_heads
 from alula.ops.linear import lay_out
 from alula.ops.norm import add_rms_norm, rms_norm
 from alula.ops.own_key import attend_own, attend_own_gradient
+from alula.ops.prepare import prepare
 from alula.ops.restrict import restrict
 from alula.ops.rope import rotate
-from alula.ops.sample import Sample
+from alula.ops.sample import Find, Sample
 from alula.ops.store import rotate_and_store
 from alula.ops.walk import walk
 
@@ -18,20 +20,24 @@ name = "reference"
 
 sample: Sample | None = None
 """The floor above has it: `sampling.sampler`."""
+find: Find | None = None
 
 __all__ = [
     "add",
     "add_rms_norm",
+    "advance",
     "attend_own",
     "attend_own_gradient",
     "commit",
     "cross_entropy",
     "cross_entropy_gradient",
     "embed",
+    "find",
     "gate",
     "lay_out",
     "name",
     "plan",
+    "prepare",
     "project",
     "project_heads",
     "restrict",
@@ -39,6 +45,7 @@ __all__ = [
     "rotate",
     "rotate_and_store",
     "sample",
+    "settle",
     "silu_and_mul",
     "silu_and_mul_gradient",
     "walk",

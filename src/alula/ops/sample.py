@@ -48,6 +48,21 @@ class Wants(NamedTuple):
 EVERYTHING = Wants(noise=True, filters=2, adjustments=True)
 
 
+class Found(NamedTuple):
+    """What a form's sampler found in chunks of R rows, for its `advance` to put together."""
+
+    temperature: Tensor | None = None
+    """Of every line, as in `LineSettings`."""
+    best_values: Tensor | None = None
+    """[R, chunks] fp32, largest logits."""
+    best_ids: Tensor | None = None
+    """[R, chunks] int32, lowest ids that have them."""
+    drawn_values: Tensor | None = None
+    """[R, chunks] fp32, largest noisy scores; None where no row asks for noise."""
+    drawn_ids: Tensor | None = None
+    """[R, chunks] int32."""
+
+
 class Sample(Protocol):
     """A form's sampler."""
 
@@ -60,4 +75,19 @@ class Sample(Protocol):
         settings: LineSettings,
         wants: Wants,
     ) -> Tensor:
+        """See `sampling.sampler.sample`."""
+
+
+class Find(Protocol):
+    """A form's sampler, but for its last launch."""
+
+    def __call__(
+        self,
+        logits: Tensor,
+        lines: Tensor,
+        positions: Tensor,
+        path: Tensor,
+        settings: LineSettings,
+        wants: Wants,
+    ) -> Found:
         """See `sampling.sampler.sample`."""

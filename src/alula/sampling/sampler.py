@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from alula.errors import ModelError
+from alula.ops.counts import add_counts
 from alula.ops.exact import MASS_BITS
 from alula.ops.kernels import kernels_for
-from alula.ops.sample import EVERYTHING, Wants
+from alula.ops.sample import EVERYTHING, Found, Wants
 from alula.sampling import noise
-from alula.sampling.state import SamplingState, add_counts
+from alula.sampling.state import SamplingState
 from alula.sampling.transforms import (
     Candidates,
     Filters,
@@ -63,6 +64,21 @@ def sample(
     if state.vocabulary <= _SMALL_VOCABULARY:
         return choose_at_once(logits, lines, positions, state)
     return choose_row_by_row(logits, lines, positions, state)
+
+
+def find(
+    logits: Tensor,
+    lines: Tensor,
+    positions: Tensor,
+    path: Tensor,
+    state: SamplingState,
+    wants: Wants = EVERYTHING,
+) -> Tensor | Found:
+    """As `sample`, or what the device's form of `advance` makes the choice of."""
+    kernel = kernels_for(logits.device).find
+    if kernel is not None:
+        return kernel(logits, lines, positions, path, state.settings(), wants)
+    return sample(logits, lines, positions, path, state, wants)
 
 
 def check(tokens: Collection[int]) -> None:

@@ -89,16 +89,6 @@ class SamplingState:
         self.admit(line, SamplingParams(temperature=0.0), 0, ())
         self.params[line] = None
 
-    def commit(self, lines: Tensor, tokens: Tensor, counts: Tensor) -> None:
-        """Count emitted tokens: the first `counts` [S'] of `tokens` [S', A] for `lines` [S'].
-
-        Lines must differ from each other. Does nothing while no request has used penalties.
-        """
-        if self.output_counts is None:
-            return
-        emitted = torch.arange(tokens.shape[1], device=tokens.device) < counts[:, None]
-        add_counts(self.output_counts, lines, torch.where(emitted, tokens, -1))
-
     def all_greedy(self, lines: Iterable[int]) -> bool:
         """Whether every one of these lines takes the most likely token."""
         return all(self.is_greedy(line) for line in lines)
@@ -177,12 +167,3 @@ class SamplingState:
                 f"the model's vocabulary has the ids 0 to {self.vocabulary - 1}",
                 "name tokens of this model's vocabulary",
             )
-
-
-def add_counts(counts: Tensor, lines: Tensor, tokens: Tensor) -> None:
-    """Add 1 to counts [S, V] int32 for each of `tokens` [R, A] in line `lines` [R], in place.
-
-    -1 counts nothing. Sums of integers are exact in any order, so this needs no fixed one.
-    """
-    places = lines[:, None] * counts.shape[1] + tokens.clamp(min=0)
-    counts.view(-1).scatter_add_(0, places.flatten(), (tokens >= 0).int().flatten())

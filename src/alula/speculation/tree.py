@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from alula.errors import UsageError
+from alula.ops.ways import way_tokens, ways
 
 
 @dataclass(frozen=True)
@@ -97,27 +98,10 @@ def _check_tree(text: str, depth: int, width: int, nodes: int) -> None:
 
 
 def paths(tree: DraftTree, depth: int) -> tuple[Tensor, Tensor]:
-    """Each node's way down from the root: depths [S, N + 1] and node numbers [S, N + 1, depth + 1].
-
-    Entry [s, i, j] is node i's ancestor at depth j (itself at its own depth), -1 below it. Row 0
-    is the root. `depth` is the deepest level the tree may have.
-    """
-    sequences, nodes = tree.parents.shape
-    root = torch.zeros(sequences, 1, dtype=torch.int64, device=tree.parents.device)
-    parents = torch.cat((root, tree.parents), dim=1)
-    here = torch.arange(nodes + 1, device=root.device).expand(sequences, -1)
-    upward = [here]
-    for _ in range(depth):
-        upward.append(parents.gather(1, upward[-1]))
-    up = torch.stack(upward, dim=2)
-    depths = (up > 0).sum(dim=2)
-    back = depths[:, :, None] - torch.arange(depth + 1, device=root.device)
-    return depths, torch.where(back >= 0, up.gather(2, back.clamp_min(0)), -1)
+    """Each node's way down from the root: see `ops.ways.ways`."""
+    return ways(tree.parents, depth)
 
 
 def path_tokens(tree: DraftTree, way: Tensor) -> Tensor:
-    """Drafted ids along each node's way [S, N + 1, D]: the root left out, -1 where it ends."""
-    tokens = torch.nn.functional.pad(tree.tokens, (1, 0), value=-1)
-    sequences, rows, depth = way.shape
-    picked = tokens.gather(1, way.clamp_min(0).flatten(1)).view(sequences, rows, depth)
-    return torch.where(way > 0, picked, -1)[:, :, 1:]
+    """Drafted ids along each node's way: see `ops.ways.way_tokens`."""
+    return way_tokens(tree.tokens, way)

@@ -29,6 +29,7 @@ from alula.ops import triton as forms
 from alula.ops.attention import Heads
 from alula.ops.layer import Store, Stream
 from alula.ops.linear import DenseWeight
+from alula.ops.lines import LineState
 from alula.ops.norm import Norm, Normed
 from alula.ops.rope import Rotation
 from alula.ops.rows import Rows
@@ -38,6 +39,7 @@ from alula.ops.triton import tiles
 from alula.ops.triton.layer import JOINED_ROWS
 from alula.ops.triton.linear import TiledWeight
 from alula.ops.triton.tiles import Bucket, Tile, table
+from alula.ops.walk import Path as Accepted
 
 
 class Model(NamedTuple):
@@ -210,6 +212,38 @@ def round_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], An
     store = meta(4, 2, 64, model.heads.kv, 32, model.head_dim, dtype=dtype)
     integers = [meta(*shape, dtype=torch.int64) for shape in ((5, 16), (5,), (5, 5), (5,))]
     yield lambda: forms.commit(store, *integers)
+    yield from bookkeeping_launches(model, dtype)
+
+
+def bookkeeping_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], Any]]:
+    """What is before and behind the model in a round of fixed size."""
+    angles = Rotation(*(meta(512, 1, model.head_dim, dtype=torch.float32) for _ in range(2)))
+    at = meta(4, dtype=torch.int64)
+    for nodes, depth, counted in ((0, 0, False), (3, 3, True), (32, 4, False)):
+        state = line_state(nodes, model.vocabulary if counted else None)
+        tail = nodes > depth
+        yield lambda size=(nodes, depth), state=state, tail=tail: forms.prepare(
+            at, state, angles, 32, *size, has_tail=tail
+        )
+        tree = [meta(4, nodes, dtype=torch.int64) for _ in range(2)]
+        told = meta(4, 2, dtype=torch.int64)
+        logits = meta(4 * (nodes + 1), model.vocabulary, dtype=torch.float32)
+        asked = (logits, *indices(len(logits)), settings(model.vocabulary))
+        for noise in (False, True):
+            left = forms.find(*asked, Wants(noise=noise, filters=0, adjustments=False))
+            yield lambda state=state, left=left, tree=tree, told=told: forms.advance(
+                at, state, left, *tree, told
+            )
+        path = Accepted(*(meta(4, nodes + 1, dtype=torch.int64) for _ in range(2)), at)
+        yield lambda state=state, path=path, told=told: forms.settle(at, state, path, told)
+
+
+def line_state(nodes: int, vocabulary: int | None) -> LineState:
+    columns = {"lengths": (), "limits": (), "history": (513,), "stop_ids": (16,)}
+    columns |= {"page_table": (20,), "draft_tokens": (nodes,), "draft_parents": (nodes,)}
+    counts = None if vocabulary is None else meta(8, vocabulary, dtype=torch.int32)
+    integers = {name: meta(8, *shape, dtype=torch.int64) for name, shape in columns.items()}
+    return LineState(**integers, output_counts=counts)
 
 
 def training_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], Any]]:

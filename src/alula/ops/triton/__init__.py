@@ -5,6 +5,7 @@ depends on the values in a tensor, so that every one of them can be captured in 
 """
 
 from alula.ops.triton.activation import silu_and_mul, silu_and_mul_gradient
+from alula.ops.triton.advance import advance, settle
 from alula.ops.triton.attention import plan
 from alula.ops.triton.commit import commit
 from alula.ops.triton.cross_entropy import cross_entropy, cross_entropy_gradient
@@ -12,9 +13,10 @@ from alula.ops.triton.layer import add, embed, gate, project, project_heads
 from alula.ops.triton.linear import lay_out
 from alula.ops.triton.norm import add_rms_norm, rms_norm
 from alula.ops.triton.own_key import attend_own, attend_own_gradient
+from alula.ops.triton.prepare import prepare
 from alula.ops.triton.restrict import restrict
 from alula.ops.triton.rope import rotate, rotate_and_store
-from alula.ops.triton.sample import sample
+from alula.ops.triton.sample import find, sample
 from alula.ops.triton.walk import walk
 
 name = "triton"
@@ -22,16 +24,19 @@ name = "triton"
 __all__ = [
     "add",
     "add_rms_norm",
+    "advance",
     "attend_own",
     "attend_own_gradient",
     "commit",
     "cross_entropy",
     "cross_entropy_gradient",
     "embed",
+    "find",
     "gate",
     "lay_out",
     "name",
     "plan",
+    "prepare",
     "project",
     "project_heads",
     "restrict",
@@ -39,6 +44,7 @@ __all__ = [
     "rotate",
     "rotate_and_store",
     "sample",
+    "settle",
     "silu_and_mul",
     "silu_and_mul_gradient",
     "walk",

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from alula.ops.sample import LineSettings, Wants
+from alula.ops.sample import Found, LineSettings, Wants
 from alula.ops.triton.chunks import (
     NOTHING,
     Chunks,
@@ -24,6 +24,7 @@ from alula.ops.triton.chunks import (
     scale,
 )
 from alula.ops.triton.exact import noise
+from alula.ops.triton.overlap import dependent, release, wait
 from alula.ops.triton.search import find_border, search
 
 _NO_ID = tl.constexpr(2**31 - 1)
@@ -52,8 +53,11 @@ def adjust_kernel(
     has_penalties: tl.constexpr,
     has_bias: tl.constexpr,
     chunk: tl.constexpr,
+    overlaps: tl.constexpr,
 ):
     """Penalties and bias, and the largest logit of each chunk; NaN counts as +inf."""
+    release(overlaps)
+    wait(overlaps)
     number, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     token = number * chunk + tl.arange(0, chunk)
     inside = token < vocabulary
@@ -103,8 +107,11 @@ def draw_kernel(
     filters: tl.constexpr,
     chunk: tl.constexpr,
     block_chunks: tl.constexpr,
+    overlaps: tl.constexpr,
 ):
     """The largest noisy score of each chunk, among what the filters keep."""
+    release(overlaps)
+    wait(overlaps)
     number, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     line = tl.load(lines + row)
     warmth = tl.load(temperature + line)
@@ -148,8 +155,11 @@ def choose_kernel(
     chunks,
     draws: tl.constexpr,
     block_chunks: tl.constexpr,
+    overlaps: tl.constexpr,
 ):
     """Put together what the chunks of a row found; -1 where no largest logit exists."""
+    release(overlaps)
+    wait(overlaps)
     row = tl.program_id(0).to(tl.int64)
     largest, token = found(best_values, best_ids, row, chunks, block_chunks)
     exists = is_finite(largest)
@@ -172,10 +182,24 @@ def sample(
     """See `sampling.sampler.sample`; logits [R, V] and path [R, A] have contiguous rows, and
     the rest is contiguous.
 
-    2 launches where all rows are greedy, 3 with noise, and 8 more for every filter a row has.
+    One launch more than `find`.
     """
-    chunk = _SMALL_CHUNK if logits.shape[0] < _FEW_ROWS else _LARGE_CHUNK
-    return sample_in(chunk, logits, lines, positions, path, settings, wants)
+    return sample_in(_chunk(logits), logits, lines, positions, path, settings, wants)
+
+
+def find(
+    logits: Tensor,
+    lines: Tensor,
+    positions: Tensor,
+    path: Tensor,
+    settings: LineSettings,
+    wants: Wants,
+) -> Found:
+    """As `sample`, its choice left for `advance` to make.
+
+    One launch where all rows are greedy, 2 with noise, and 8 more for every filter a row has.
+    """
+    return find_in(_chunk(logits), logits, lines, positions, path, settings, wants)
 
 
 def sample_in(
@@ -188,16 +212,36 @@ def sample_in(
     wants: Wants,
 ) -> Tensor:
     """As `sample`, in chunks of a given power of two of at least 128."""
+    found = find_in(chunk, logits, lines, positions, path, settings, wants)
+    rows, chunks = logits.shape[0], triton.cdiv(logits.shape[1], chunk)
+    chosen = torch.empty(rows, dtype=torch.int64, device=logits.device)
+    choose_kernel[(rows,)](
+        *(lines, *found, chosen, chunks),
+        draws=wants.noise,
+        block_chunks=triton.next_power_of_2(chunks),
+        **dependent(logits),
+    )
+    return chosen
+
+
+def find_in(
+    chunk: int,
+    logits: Tensor,
+    lines: Tensor,
+    positions: Tensor,
+    path: Tensor,
+    settings: LineSettings,
+    wants: Wants,
+) -> Found:
+    """As `find`, in chunks of a given power of two of at least 128."""
     work = Chunks(logits, lines, settings, (logits, logits), chunk)
     work = _adjust(work._replace(best=work.found()), path, wants.adjustments)
     drawn = _draw(work, positions, wants.filters) if wants.noise else NOTHING
-    chosen = torch.empty(work.rows, dtype=torch.int64, device=logits.device)
-    choose_kernel[(work.rows,)](
-        *(lines, settings.temperature, *work.best, *drawn, chosen, work.chunks),
-        draws=wants.noise,
-        block_chunks=work.block_chunks,
-    )
-    return chosen
+    return Found(settings.temperature, *work.best, *drawn)
+
+
+def _chunk(logits: Tensor) -> int:
+    return _SMALL_CHUNK if logits.shape[0] < _FEW_ROWS else _LARGE_CHUNK
 
 
 def _adjust(work: Chunks, path: Tensor, asked: bool) -> Chunks:
@@ -218,6 +262,7 @@ def _adjust(work: Chunks, path: Tensor, asked: bool) -> Chunks:
         chunk=work.chunk,
         num_warps=work.warps,
         enable_fp_fusion=False,
+        **dependent(logits),
     )
     return work._replace(logits=adjusted)
 
@@ -237,5 +282,6 @@ def _draw(work: Chunks, positions: Tensor, filters: int) -> Pair:
         block_chunks=work.block_chunks,
         num_warps=work.warps,
         enable_fp_fusion=False,
+        **dependent(work.logits),
     )
     return drawn

@@ -22,6 +22,7 @@ from alula.ops.triton.chunks import (
     scale,
 )
 from alula.ops.triton.exact import mass
+from alula.ops.triton.overlap import dependent, release, wait
 
 LEVELS = 8
 _DIGITS = tl.constexpr(16)
@@ -95,12 +96,15 @@ def search_kernel(
     chunk: tl.constexpr,
     step: tl.constexpr,
     block_chunks: tl.constexpr,
+    overlaps: tl.constexpr,
 ):
     """One digit of the border's size: counts tokens, or adds their masses, by their digit.
 
     The first search is for top_k, or for top_p where top_k is off; the second for top_p among
     what top_k left.
     """
+    release(overlaps)
+    wait(overlaps)
     number, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     line = tl.load(lines + row)
     warmth = tl.load(temperature + line)
@@ -167,5 +171,6 @@ def search(work: Chunks, first: Pair | None = None) -> Pair:
             block_chunks=work.block_chunks,
             num_warps=work.warps,
             enable_fp_fusion=False,
+            **dependent(work.logits),
         )
     return sums, states
