@@ -164,7 +164,7 @@ class Runner:
         )
         last = hidden.last
         if not launch.is_dense:
-            last = last[launch.row_numbers[launch.nodes]]
+            last = last.of(launch.row_numbers[launch.nodes])
         # A head may be padded beyond the tokens that exist.
         logits = self._decoder.logits(last)[:, : self.lines.sampling.vocabulary]
         path, emission, columns = self._advance(launch, wants, allow(logits))

@@ -5,7 +5,7 @@ from alula.ops.advance import advance, settle
 from alula.ops.attention import plan
 from alula.ops.commit import commit
 from alula.ops.cross_entropy import cross_entropy, cross_entropy_gradient
-from alula.ops.embed import embed
+from alula.ops.layer import add, embed, gate, project, project_heads
 from alula.ops.linear import lay_out
 from alula.ops.norm import add_rms_norm, rms_norm
 from alula.ops.own_key import attend_own, attend_own_gradient
@@ -23,6 +23,7 @@ sample: Sample | None = None
 find: Find | None = None
 
 __all__ = [
+    "add",
     "add_rms_norm",
     "advance",
     "attend_own",
@@ -32,10 +33,13 @@ __all__ = [
     "cross_entropy_gradient",
     "embed",
     "find",
+    "gate",
     "lay_out",
     "name",
     "plan",
     "prepare",
+    "project",
+    "project_heads",
     "restrict",
     "rms_norm",
     "rotate",

@@ -108,20 +108,6 @@ def test_what_the_sampler_leaves_is_chosen_as_by_the_reference(
     assert_equal(mine, known)
 
 
-@pytest.mark.parametrize("width", [48, 1500])
-def test_embeddings_are_the_references(
-    width: int, dtype: torch.dtype, device: torch.device
-) -> None:
-    table = torch.randn(7, width).to(dtype)
-    ids = torch.tensor([3, 0, 6, 3])
-    for out in (dtype, torch.float32):
-        found = forms.embed(ids.to(device), table.to(device), out)
-        assert torch.equal(found.cpu(), reference.embed(ids, table, out))
-    square = torch.tensor([[3, 5], [0, 1], [6, 2]]).T
-    found = forms.embed(square.to(device), table.to(device), dtype)
-    assert torch.equal(found.cpu(), reference.embed(square, table, dtype))
-
-
 def prepared(given: Case) -> tuple[Tensor, Tensor, Tensor]:
     """Tokens and parents of the drafts, and what the host wants to know of them."""
     made = reference.prepare(

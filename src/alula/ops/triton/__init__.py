@@ -9,7 +9,7 @@ from alula.ops.triton.advance import advance, settle
 from alula.ops.triton.attention import plan
 from alula.ops.triton.commit import commit
 from alula.ops.triton.cross_entropy import cross_entropy, cross_entropy_gradient
-from alula.ops.triton.embed import embed
+from alula.ops.triton.layer import add, embed, gate, project, project_heads
 from alula.ops.triton.linear import lay_out
 from alula.ops.triton.norm import add_rms_norm, rms_norm
 from alula.ops.triton.own_key import attend_own, attend_own_gradient
@@ -22,6 +22,7 @@ from alula.ops.triton.walk import walk
 name = "triton"
 
 __all__ = [
+    "add",
     "add_rms_norm",
     "advance",
     "attend_own",
@@ -31,10 +32,13 @@ __all__ = [
     "cross_entropy_gradient",
     "embed",
     "find",
+    "gate",
     "lay_out",
     "name",
     "plan",
     "prepare",
+    "project",
+    "project_heads",
     "restrict",
     "rms_norm",
     "rotate",
