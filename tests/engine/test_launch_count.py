@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from alula.bench.random_weights import SMOLLM2, random_decoder
 from alula.cache import pool
 from alula.cache.pool import KVPool
 from alula.engine import launch, runner
@@ -19,6 +18,7 @@ from alula.engine.rounds import Size
 from alula.engine.runner import Runner
 from alula.models import placement
 from alula.models.decoder import Decoder
+from alula.models.load import load
 from alula.ops.linear import DenseWeight
 from alula.ops.sample import Wants
 from alula.sampling import sampler
@@ -30,17 +30,6 @@ AROUND = {"prepare_kernel": 1, "adjust_kernel": 1, "advance_kernel": 1}
 GREEDY = Wants(noise=False, filters=0, adjustments=False)
 DRAWN = Wants(noise=True, filters=0, adjustments=True)
 PAGES, PAGE = 8, 32
-TINY = replace(
-    SMOLLM2,
-    vocab_size=260,
-    hidden_size=48,
-    intermediate_size=80,
-    layers=2,
-    heads=6,
-    kv_heads=2,
-    head_dim=8,
-    max_positions=1024,
-)
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="it counts in Triton's interpreter"),
@@ -50,8 +39,8 @@ pytestmark = [
 
 
 @pytest.fixture
-def decoder(monkeypatch: pytest.MonkeyPatch) -> Decoder:
-    """A tiny one of Triton's kernels, whose tiles are not tried."""
+def decoder(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> Decoder:
+    """One of Triton's kernels; the tiles of its linears are not tried out."""
     pytest.importorskip("triton")
     from alula.ops import triton as forms
     from alula.ops.triton.linear import TiledWeight
@@ -63,7 +52,7 @@ def decoder(monkeypatch: pytest.MonkeyPatch) -> Decoder:
     kernels = SimpleNamespace(**{**vars(forms), "lay_out": lay_out})
     for module in (launch, placement, pool, runner, sampler, walk):
         monkeypatch.setattr(module, "kernels_for", lambda _: kernels)
-    return random_decoder(TINY, torch.device("cpu"), dtype=torch.float32)
+    return load(str(tiny_model), "cpu", "float32").decoder
 
 
 def runner_of(decoder: Decoder, shape: TreeShape) -> Runner:
@@ -116,8 +105,15 @@ def test_what_is_launched_around_the_model(
             monkeypatch.setattr(decoder, part, apart(getattr(decoder, part), found, model))
         made._round(at, size)
     assert found == AROUND | more
-    assert model["embed_kernel"] == 1
-    assert not [name for name in model if name.startswith("aten")]
+    layers = decoder.shape.layers
+    assert model == {
+        "embed_kernel": 1,
+        "heads_kernel": layers,
+        "attention_kernel": layers,
+        "add_linear_kernel": 2 * layers,
+        "gate_kernel": layers,
+        "linear_kernel": 1,
+    }
 
 
 def apart(part: Any, found: Counter[str], model: Counter[str]) -> Any:
