@@ -212,10 +212,10 @@ def round_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], An
     store = meta(4, 2, 64, model.heads.kv, 32, model.head_dim, dtype=dtype)
     integers = [meta(*shape, dtype=torch.int64) for shape in ((5, 16), (5,), (5, 5), (5,))]
     yield lambda: forms.commit(store, *integers)
-    yield from bookkeeping_launches(model, dtype)
+    yield from bookkeeping_launches(model)
 
 
-def bookkeeping_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], Any]]:
+def bookkeeping_launches(model: Model) -> Iterator[Callable[[], Any]]:
     """What is before and behind the model in a round of fixed size."""
     angles = Rotation(*(meta(512, 1, model.head_dim, dtype=torch.float32) for _ in range(2)))
     at = meta(4, dtype=torch.int64)
