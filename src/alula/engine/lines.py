@@ -59,6 +59,7 @@ class Lines:
         self.lengths[line] = len(tokens)
         self.limits[line] = limit
         self.draft_tokens[line] = -1
+        self.draft_parents[line] = 0
         missing = len(stop_ids) - self.stop_ids.shape[1]
         if missing > 0:
             self.stop_ids = F.pad(self.stop_ids, (0, missing), value=-1)
