@@ -20,8 +20,8 @@ class _Recorder(Eagle3):
         super().__init__(*args, **settings)
         self.outputs: list[Output] = []
 
-    def forward(self, pairs, plan, pool):
-        self.outputs.append(super().forward(pairs, plan, pool))
+    def forward(self, *args):
+        self.outputs.append(super().forward(*args))
         return self.outputs[-1]
 
 
@@ -47,9 +47,7 @@ class _World:
         pages = torch.randperm(len(lengths) * per_line, generator=generator)
         self.page_table = pages.view(len(lengths), per_line)
         self.keys = torch.randint(2**62, (len(lengths),), generator=generator)
-        self.network = _Recorder(
-            self.checkpoint, embed=self.table.__getitem__, device=CPU, window=window
-        )
+        self.network = _Recorder(self.checkpoint, embedding=self.table, device=CPU, window=window)
         self.drafter = Eagle3Drafter(self.network, shape, taps=config.taps(LAYERS))
         self.drafter.allocate(len(pages), PAGE, len(lengths), CPU)
 
@@ -139,7 +137,7 @@ def test_an_embedding_of_its_own_is_used():
     own = torch.randn(VOCABULARY, HIDDEN, generator=torch.Generator().manual_seed(5))
     tensors = {**world.checkpoint.tensors, "embed_tokens.weight": own}
     checkpoint = Eagle3Checkpoint(world.checkpoint.config, tensors)
-    network = Eagle3(checkpoint, embed=world.table.__getitem__, device=CPU)
+    network = Eagle3(checkpoint, embedding=world.table, device=CPU)
     drafter = Eagle3Drafter(network, CHAIN, taps=(2, 5, 7))
     drafter.allocate(8, PAGE, 1, CPU)
     found = drafter.propose(world.context({0: range(5)}, [0]), 4)

@@ -1,9 +1,9 @@
 import pytest
 import torch
+from alula.speculation.expansion import Expansion
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alula.speculation.expansion import Expansion
 from alula.speculation.tree import TreeShape, nodes_to, paths
 
 

@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from alula.ops.attention import Heads, Plan
+from alula.ops.catch_up import Committed, Followed
 from alula.ops.cross_entropy import Compared
+from alula.ops.expand import Candidates, Drafts, Frontier, Growth, Roots
 from alula.ops.linear import DenseWeight, Weight
+from alula.ops.pair import Pairs, PairWeights
 from alula.ops.restrict import Restricted
 from alula.ops.rope import Rotation
 from alula.ops.rows import Rows
@@ -69,6 +72,43 @@ class Kernels(Protocol):
         self, store: Tensor, page_table: Tensor, last: Tensor, path: Tensor, counts: Tensor
     ) -> None:
         """See `commit.commit`."""
+
+    def catch_up(
+        self, aux: Tensor, committed: Committed, page_features: Tensor, page_size: int
+    ) -> Followed:
+        """See `catch_up.catch_up`."""
+
+    def pair(
+        self,
+        hidden: Tensor,
+        sources: Tensor | None,
+        tokens: Tensor,
+        positions: Tensor,
+        weights: PairWeights,
+    ) -> Pairs:
+        """See `pair.pair`."""
+
+    def grow(
+        self,
+        logits: Tensor,
+        roots: Roots,
+        growth: Growth,
+        found: Candidates,
+        frontier: Frontier | None,
+    ) -> Frontier:
+        """See `expand.grow`."""
+
+    def finish(
+        self,
+        logits: Tensor,
+        roots: Roots,
+        growth: Growth,
+        found: Candidates,
+        frontier: Frontier | None,
+        nodes: int,
+        drafts: Drafts,
+    ) -> None:
+        """See `expand.finish`."""
 
     def restrict(self, logits: Tensor, ids: Tensor, dtype: torch.dtype) -> Restricted:
         """See `restrict.restrict`."""

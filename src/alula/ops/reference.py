@@ -2,11 +2,14 @@
 
 from alula.ops.activation import silu_and_mul, silu_and_mul_gradient
 from alula.ops.attention import plan
+from alula.ops.catch_up import catch_up
 from alula.ops.commit import commit
 from alula.ops.cross_entropy import cross_entropy, cross_entropy_gradient
+from alula.ops.expand import finish, grow
 from alula.ops.linear import lay_out
 from alula.ops.norm import add_rms_norm, rms_norm
 from alula.ops.own_key import attend_own, attend_own_gradient
+from alula.ops.pair import pair
 from alula.ops.restrict import restrict
 from alula.ops.rope import rotate
 from alula.ops.sample import Sample
@@ -22,11 +25,15 @@ __all__ = [
     "add_rms_norm",
     "attend_own",
     "attend_own_gradient",
+    "catch_up",
     "commit",
     "cross_entropy",
     "cross_entropy_gradient",
+    "finish",
+    "grow",
     "lay_out",
     "name",
+    "pair",
     "plan",
     "restrict",
     "rms_norm",
