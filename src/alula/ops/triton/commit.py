@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from alula.ops.triton.overlap import dependent, release, wait
+
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 
 
@@ -27,8 +29,11 @@ def commit_kernel(
     head_dim: tl.constexpr,
     block_steps: tl.constexpr,
     block_dim: tl.constexpr,
+    overlaps: tl.constexpr,
 ):
     """Program (s, i, h) takes head h of the keys or values of a layer, i, of sequence s."""
+    release(overlaps)
+    wait(overlaps)
     sequence = tl.program_id(0).to(tl.int64)
     step = tl.arange(0, block_steps)
     count = tl.minimum(tl.load(counts + sequence), steps)
@@ -64,4 +69,5 @@ def commit(store: Tensor, page_table: Tensor, last: Tensor, path: Tensor, counts
         head_dim=d,
         block_steps=triton.next_power_of_2(steps),
         block_dim=triton.next_power_of_2(d),
+        **dependent(store),
     )

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from alula.ops.triton.overlap import dependent, release, wait
 from alula.ops.walk import Path
 
 
@@ -22,10 +23,13 @@ def walk_kernel(
     choice_stride,
     nodes,
     block: tl.constexpr,
+    overlaps: tl.constexpr,
 ):
     """Descend while a child's token equals the parent's choice; of equal siblings the first."""
+    release(overlaps)
     sequence = tl.program_id(0).to(tl.int64)
     step = tl.arange(0, block)
+    wait(overlaps)
     exists = step < nodes
     token = tl.load(tokens + sequence * tokens_stride + step, mask=exists, other=-1)
     parent = tl.load(parents + sequence * parents_stride + step, mask=exists, other=-1)
@@ -57,5 +61,6 @@ def walk(tokens: Tensor, parents: Tensor, choice: Tensor) -> Path:
         *(tokens.stride(0), parents.stride(0), choice.stride(0), nodes),
         block=triton.next_power_of_2(nodes + 1),
         num_warps=1,
+        **dependent(choice),
     )
     return Path(rows, emitted, length)
