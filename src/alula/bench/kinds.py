@@ -29,7 +29,7 @@ _NAMED = (
     (SAMPLING, ("adjust_kernel", "draw_kernel", "choose_kernel", "search_kernel")),
     (WALK, ("walk_kernel", "commit_kernel")),
 )
-_OF_A_WALK = "walk_kernel"
+_OF_A_WALK, _OF_A_DRAFTER = "walk_kernel", "catch_up_kernel"
 
 
 def by_name(name: str) -> str:
@@ -42,8 +42,8 @@ def kinds(names: Sequence[str]) -> list[str]:
     """The kinds of one round's kernels in the order they run.
 
     From the last linear before the walk (the head) to the walk, all is sampling. Behind the walk
-    all is commit until the drafter's first linear, and the drafter's from there on. Where nothing
-    walks, names decide alone.
+    all is commit until the drafter catches up or its first linear, and the drafter's from there
+    on. Where nothing walks, names decide alone.
     """
     found = [by_name(name) for name in names]
     walk = max((at for at, name in enumerate(names) if _OF_A_WALK in name), default=None)
@@ -51,7 +51,8 @@ def kinds(names: Sequence[str]) -> list[str]:
         return found
     linears = [at for at, kind in enumerate(found) if kind == LINEAR]
     head = max((at for at in linears if at < walk), default=-1)
-    drafter = min((at for at in linears if at > walk), default=len(names))
+    begins = [*linears, *(at for at, name in enumerate(names) if _OF_A_DRAFTER in name)]
+    drafter = min((at for at in begins if at > walk), default=len(names))
     found[head + 1 : walk] = [SAMPLING] * (walk - head - 1)
     found[walk:drafter] = [WALK] * (drafter - walk)
     found[drafter:] = [DRAFTER] * (len(names) - drafter)
