@@ -1,4 +1,4 @@
-"""Counting what a GPU would be given to run, where there is none."""
+"""Counts what would be launched on a GPU, on a machine without one."""
 
 from __future__ import annotations
 
@@ -8,46 +8,48 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from torch.utils._python_dispatch import TorchDispatchMode
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
 
-FREE = {
-    *("alias", "as_strided", "detach", "expand", "flatten", "permute", "reshape", "select"),
-    *("slice", "split", "t", "to", "transpose", "unbind", "unsqueeze", "view", "_unsafe_view"),
-    *("empty", "empty_like", "empty_strided", "new_empty"),
-}
-"""Operations of torch that make a view, or room. `to` and `flatten` are there for what they are
-in a round: of tensors that are as they should be already.
-"""
+_ALLOCATE = ("empty", "empty_like", "empty_strided", "new_empty")
 
 
 class _Operations(TorchDispatchMode):
-    def __init__(self, counts: Counter[str]) -> None:
-        super().__init__()
-        self.counts = counts
+    """Counts torch's operations but for those that only make or look at tensors."""
 
-    def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __init__(self, found: Counter[str]) -> None:
+        super().__init__()
+        self._found = found
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
         name = func._schema.name.split("::")[1]
-        if name not in FREE:
-            self.counts[name] += 1
-        return func(*args, **(kwargs or {}))
+        looks = not func._schema.is_mutable and _memory(result) <= _memory((args, kwargs))
+        if not looks and name not in _ALLOCATE:
+            self._found[name] += 1
+        return result
+
+
+def _memory(values: Any) -> set[int]:
+    tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors}
 
 
 @contextmanager
 def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """Launches within, by name: operations of torch, and kernels run by Triton's interpreter."""
-    from triton.runtime import interpreter
+    """Counts torch's operations and Triton's kernels by name."""
+    from triton.runtime.interpreter import GridExecutor
 
-    counts: Counter[str] = Counter()
-    operations, run = _Operations(counts), interpreter.GridExecutor.__call__
+    found: Counter[str] = Counter()
+    run: Any = GridExecutor.__call__
 
-    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
-        counts[self.fn.__name__] += 1
-        operations.__exit__(None, None, None)
-        try:
-            return run(self, *args, **kwargs)
-        finally:
-            operations.__enter__()
+    def counted(self: Any, *args: Any, **kwargs: Any) -> None:
+        found[self.fn.__name__] += 1
+        with _disable_current_modes():
+            run(self, *args, **kwargs)
 
-    with monkeypatch.context() as patched, operations:
-        patched.setattr(interpreter.GridExecutor, "__call__", counted)
-        yield counts
+    with monkeypatch.context() as patched:
+        patched.setattr(GridExecutor, "__call__", counted)
+        with _Operations(found):
+            yield found

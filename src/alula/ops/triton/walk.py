@@ -27,9 +27,9 @@ def walk_kernel(
 ):
     """Descend while a child's token equals the parent's choice; of equal siblings the first."""
     release(overlaps)
+    wait(overlaps)
     sequence = tl.program_id(0).to(tl.int64)
     step = tl.arange(0, block)
-    wait(overlaps)
     exists = step < nodes
     token = tl.load(tokens + sequence * tokens_stride + step, mask=exists, other=-1)
     parent = tl.load(parents + sequence * parents_stride + step, mask=exists, other=-1)
