@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -47,7 +46,10 @@ def _add(
     block_width: tl.constexpr,
     block_found: tl.constexpr,
 ):
-    """Add the frontier's children to the candidates; their scores as keys by place in the level."""
+    """Add the frontier's children to the candidates.
+
+    Their scores as keys by place in the level, and their tokens: [block_frontier, block_width].
+    """
     key, gains = put_together(
         best,
         masses,
@@ -74,7 +76,7 @@ def _add(
     tl.store(tokens + to, token, mask=exists)
     tl.store(parents + to, parent, mask=exists)
     tl.store(scores + to, score, mask=exists)
-    return tl.where(exists, key_of(score, at), NO_KEY)
+    return tl.where(exists, key_of(score, at), NO_KEY), token
 
 
 @triton.jit(do_not_specialize=["level", "first", "scratch", "room_slots"])
@@ -125,7 +127,7 @@ def grow_kernel(
     wait(overlaps)
     line = tl.load(lines + sequence)
     root = tl.load(lengths + line) - 1
-    key = _add(
+    key, known = _add(
         best,
         masses,
         target_ids,
@@ -148,15 +150,15 @@ def grow_kernel(
     )
     node = tl.arange(0, block_width)
     chosen = tl.full((block_width,), NO_KEY, tl.int64)
+    token = tl.zeros((block_width,), tl.int64)
     for number in range(width):
         top = tl.max(tl.max(key, axis=1), axis=0)
+        its_token = tl.max(tl.max(tl.where(key == top, known, -1), axis=1), axis=0)
         chosen = tl.where(node == number, top, chosen)
+        token = tl.where(node == number, its_token, token)
         key = tl.where(key == top, NO_KEY, key)
     exists = node < width
     at = tl.where(exists, number_of(chosen), 0)
-    # What other threads have just stored is read.
-    tl.debug_barrier()
-    token = tl.load(found_tokens + sequence * room + first + at, mask=exists, other=0)
 
     to = sequence * width + node
     own = scratch + sequence * room_slots + (level - 1) * width + node
@@ -197,7 +199,6 @@ def finish_kernel(
     found_tokens,
     found_parents,
     found_scores,
-    ranks,
     drafted_tokens,
     drafted_parents,
     first,
@@ -217,7 +218,10 @@ def finish_kernel(
     block_drafted: tl.constexpr,
     overlaps: tl.constexpr,
 ):
-    """Add the last level of sequence s, and keep the best `nodes` candidates, renumbered."""
+    """Add the last level of sequence s, and keep the best `nodes` candidates, renumbered.
+
+    Of a chain these are all.
+    """
     release(overlaps)
     sequence = tl.program_id(0).to(tl.int64)
     wait(overlaps)
@@ -246,22 +250,22 @@ def finish_kernel(
     # What other threads have just stored is read.
     tl.debug_barrier()
     at = tl.arange(0, block_room)
-    exists = at < room
-    score = tl.load(found_scores + sequence * room + at, mask=exists, other=0.0)
-    key = tl.where(exists, key_of(score, at), NO_KEY)
-    least = tl.max(tl.where(at == nodes - 1, tl.sort(key, descending=True), NO_KEY), axis=0)
-    is_chosen = exists & (key >= least)
-    rank = tl.cumsum(is_chosen.to(tl.int32), axis=0).to(tl.int64)
-    tl.store(ranks + sequence * room + at, rank, mask=exists)
-    tl.debug_barrier()
-    parent = tl.load(found_parents + sequence * room + at, mask=is_chosen, other=0)
-    is_below = is_chosen & (parent > 0)
-    parent = tl.load(ranks + sequence * room + parent - 1, mask=is_below, other=0)
+    is_chosen = at < room
     token = tl.load(found_tokens + sequence * room + at, mask=is_chosen, other=-1)
+    rank, parent = at + 1, at
+    if width > 1:
+        score = tl.load(found_scores + sequence * room + at, mask=is_chosen, other=0.0)
+        above = tl.load(found_parents + sequence * room + at, mask=is_chosen, other=0).to(tl.int32)
+        key = tl.where(is_chosen, key_of(score, at), NO_KEY)
+        least = tl.max(tl.where(at == nodes - 1, tl.sort(key, descending=True), NO_KEY), axis=0)
+        is_chosen &= key >= least
+        rank = tl.cumsum(is_chosen.to(tl.int32), axis=0)
+        parent = tl.where(above > 0, tl.gather(rank, tl.maximum(above - 1, 0), 0), 0)
     has_ended = tl.load(lengths + line) >= tl.load(limits + line)
     token = tl.where(has_ended, -1, token)
-    tl.store(drafted_tokens + line * tokens_stride + rank - 1, token, mask=is_chosen)
-    tl.store(drafted_parents + line * parents_stride + rank - 1, parent, mask=is_chosen)
+    to = rank - 1
+    tl.store(drafted_tokens + line * tokens_stride + to, token, mask=is_chosen)
+    tl.store(drafted_parents + line * parents_stride + to, parent.to(tl.int64), mask=is_chosen)
     place = tl.arange(0, block_drafted)
     left_out = (place >= nodes) & (place < drafted)
     nothing = tl.zeros((block_drafted,), tl.int64)
@@ -318,7 +322,7 @@ def finish(
     room, drafted = found.tokens.shape[1], drafts.tokens.shape[1]
     finish_kernel[(sequences,)](
         *(*leaders, roots.lines, roots.lengths, roots.limits, roots.temperatures),
-        *(growth.target_ids, *_above(frontier), *found, torch.empty_like(found.tokens), *drafts),
+        *(growth.target_ids, *_above(frontier), *found, *drafts),
         *(first_of(growth.width, level), nodes, room, growth.calibration, drafted),
         *(drafts.tokens.stride(0), drafts.parents.stride(0)),
         block_room=triton.next_power_of_2(room),
