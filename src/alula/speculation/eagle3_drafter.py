@@ -95,29 +95,21 @@ class Eagle3Drafter(Drafter):
     def draft_on(self, round_: Round, depth: int) -> None:
         """See `Drafter.draft_on`."""
         assert round_.aux is not None and round_.page_features is not None
-        network, pool, depth = self._network, self._pool, min(depth, self.shape.depth)
+        network, pool, roots = self._network, self._pool, round_.roots
         followed = network.kernels.catch_up(
             round_.aux, round_.committed, round_.page_features, pool.page_size
         )
         fused = network.fuse(followed.features)
         pairs = network.pair(fused, followed.tokens, followed.positions)
+        depth, count = min(depth, self.shape.depth), len(roots.lines)
         if depth == 0:
             network.store(pairs, followed.at, pool)
-            round_.drafts.tokens.index_fill_(0, round_.roots.lines, -1)
+            round_.drafts.tokens.index_fill_(0, roots.lines, -1)
             return
-        count = len(round_.roots.lines)
-        rows = Rows(
-            positions=followed.positions[:count],
-            slots=followed.slots[:count],
-            sequences=self._numbers[:count],
-            last=followed.last[:count],
-            page_table=round_.roots.page_table,
-            base=followed.last[:count],
-            first=1,
-        )
-        plan = network.plan(rows, pool)
+        newest = (followed.positions[:count], followed.slots[:count], followed.last[:count])
+        plan = network.plan(self._before_roots(*newest, roots.page_table), pool)
         output = network.forward(pairs, followed.at, plan, pool, count)
-        self._expand(output, round_.roots, self._growth(round_.greedy), round_.drafts, depth)
+        self._expand(output, roots, self._growth(round_.greedy), round_.drafts, depth)
 
     def _follow(self, context: DraftContext, *, drafts: bool) -> Output | None:
         """Store the pairs of all features; run the layer where a draft begins."""
@@ -132,15 +124,8 @@ class Eagle3Drafter(Drafter):
             network.store(pairs, places(slots, size), self._pool)
             return None
         latest = context.latest
-        rows = Rows(
-            positions=positions[latest],
-            slots=slots[latest],
-            sequences=self._numbers[: len(latest)],
-            last=own[latest],
-            page_table=context.page_table[context.drafting],
-            base=own[latest],
-            first=1,
-        )
+        newest = (positions[latest], slots[latest], own[latest])
+        rows = self._before_roots(*newest, context.page_table[context.drafting])
         plan = network.plan(rows, self._pool)
         is_other = torch.ones_like(slots, dtype=torch.bool)
         is_other[latest] = False
@@ -149,6 +134,20 @@ class Eagle3Drafter(Drafter):
             network.store(_taken(pairs, others), places(slots[others], size), self._pool)
         at = places(rows.slots, size)
         return network.forward(_taken(pairs, latest), at, plan, self._pool)
+
+    def _before_roots(
+        self, positions: Tensor, slots: Tensor, last: Tensor, page_table: Tensor
+    ) -> Rows:
+        """The pairs [S] from which the drafts of S sequences begin."""
+        return Rows(
+            positions=positions,
+            slots=slots,
+            sequences=self._numbers[: len(last)],
+            last=last,
+            page_table=page_table,
+            base=last,
+            first=1,
+        )
 
     def _expand(
         self, output: Output, roots: Roots, growth: Growth, drafts: Drafts, depth: int
