@@ -9,7 +9,8 @@ from alula.ops.triton.attention import plan
 from alula.ops.triton.catch_up import catch_up
 from alula.ops.triton.commit import commit
 from alula.ops.triton.cross_entropy import cross_entropy, cross_entropy_gradient
-from alula.ops.triton.expand import finish, grow
+from alula.ops.triton.finish import finish
+from alula.ops.triton.grow import grow
 from alula.ops.triton.linear import lay_out
 from alula.ops.triton.norm import add_rms_norm, rms_norm
 from alula.ops.triton.own_key import attend_own, attend_own_gradient

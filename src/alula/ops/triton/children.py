@@ -1,8 +1,4 @@
-"""The best children of draft nodes: which tokens of a drafter's vocabulary lead, and by how much.
-
-A value and the number that has it make one integer that orders like them, equal values by number:
-so a maximum tells both, and is the same in any order of looking.
-"""
+"""The best children of draft nodes, in chunks of the drafter's vocabulary."""
 
 from __future__ import annotations
 
@@ -14,34 +10,10 @@ from torch import Tensor
 
 from alula.ops.expand import Growth, Roots
 from alula.ops.triton.exact import noise
+from alula.ops.triton.keys import NO_KEY, key_of
 from alula.ops.triton.overlap import dependent, release, wait
 
-CHUNK = 1024
-NO_KEY = tl.constexpr(-(2**63))
-_LARGEST = tl.constexpr(2**31 - 1)
-
-
-@triton.jit
-def key_of(value, number):
-    """int64 that orders fp32 values, NaN lowest, and of equals the lower number first."""
-    value = tl.where(value == value, value, -float("inf"))
-    value = tl.where(value == 0.0, 0.0, value)
-    bits = value.to(tl.int32, bitcast=True)
-    ordered = bits ^ ((bits >> 31) & _LARGEST)
-    return (ordered.to(tl.int64) << 32) | (number ^ _LARGEST).to(tl.int64)
-
-
-@triton.jit
-def number_of(key):
-    """The number in a key."""
-    return (key & _LARGEST).to(tl.int32) ^ _LARGEST
-
-
-@triton.jit
-def value_of(key):
-    """The value in a key."""
-    ordered = (key >> 32).to(tl.int32)
-    return (ordered ^ ((ordered >> 31) & _LARGEST)).to(tl.float32, bitcast=True)
+_CHUNK = 1024
 
 
 @triton.jit(do_not_specialize=["level"])
@@ -88,55 +60,6 @@ def children_kernel(
         key = tl.where(key == found, NO_KEY, key)
 
 
-@triton.jit
-def put_together(
-    best,
-    masses,
-    first_row,
-    calibration,
-    is_sampled,
-    frontier: tl.constexpr,
-    width: tl.constexpr,
-    chunks: tl.constexpr,
-    block_frontier: tl.constexpr,
-    block_width: tl.constexpr,
-    block_found: tl.constexpr,
-):
-    """What `children_kernel` found of the nodes from `first_row` on.
-
-    The keys of their children [block_frontier, block_width], and the log of their probabilities.
-    """
-    node = tl.arange(0, block_frontier)[:, None]
-    child = tl.arange(0, block_width)[None, :]
-    at = tl.arange(0, block_found)[None, :]
-    row = first_row + node
-    exists = (node < frontier) & (at < chunks * width)
-    key = tl.load(best + row * chunks * width + at, mask=exists, other=NO_KEY)
-    firsts = value_of(tl.where(at % width == 0, key, NO_KEY))
-    children = tl.full((block_frontier, block_width), NO_KEY, tl.int64)
-    for number in range(width):
-        found = tl.max(key, axis=1)[:, None]
-        children = tl.where(child == number, found, children)
-        key = tl.where(key == found, NO_KEY, key)
-    gains = tl.zeros((block_frontier, block_width), tl.float32)
-    if width > 1:
-        value = value_of(children)
-        is_child = (child < width) & (node < frontier)
-        if is_sampled:
-            value *= calibration
-            value = tl.where(is_child, value, -float("inf"))
-            largest = tl.max(value, axis=1)[:, None]
-            total = tl.sum(tl.where(is_child, tl.exp(value - largest), 0.0), axis=1)[:, None]
-        else:
-            is_first = exists & (at % width == 0)
-            mass = tl.load(masses + row * chunks + at // width, mask=is_first, other=0.0)
-            largest = tl.max(tl.where(is_child, value, -float("inf")), axis=1)[:, None]
-            parts = tl.where(is_first, mass * tl.exp(firsts - largest), 0.0)
-            total = tl.sum(parts, axis=1)[:, None]
-        gains = tl.where(is_child, tl.minimum(value - largest - tl.log(total), 0.0), 0.0)
-    return children, gains
-
-
 class Found(NamedTuple):
     """What the chunks of R nodes found."""
 
@@ -149,7 +72,7 @@ class Found(NamedTuple):
 def children(logits: Tensor, roots: Roots, growth: Growth, level: int) -> Found:
     """The best of each chunk of logits [S * F, Vd]; the noise is that of `level`."""
     rows, vocabulary = logits.shape
-    chunks = triton.cdiv(vocabulary, CHUNK)
+    chunks = triton.cdiv(vocabulary, _CHUNK)
     best = roots.lines.new_empty(rows, chunks, growth.width)
     masses = logits.new_empty(rows, chunks)
     children_kernel[(chunks, rows)](
@@ -158,7 +81,7 @@ def children(logits: Tensor, roots: Roots, growth: Growth, level: int) -> Found:
         frontier=rows // len(roots.lines),
         width=growth.width,
         draws=growth.noise is not None,
-        chunk=CHUNK,
+        chunk=_CHUNK,
         enable_fp_fusion=False,
         **dependent(logits),
     )
