@@ -114,7 +114,7 @@ def step(decoder: Decoder, name: str, rows: Rows) -> dict[str, Any]:
     wanted = slice(None) if len(ids) <= 512 else slice(-1, None)
 
     def launch() -> torch.Tensor:
-        return decoder.logits(decoder.forward(ids, rows, pool).last[wanted])
+        return decoder.logits(decoder.forward(ids, rows, pool).last.of(wanted))
 
     launch()
     torch.cuda.synchronize()

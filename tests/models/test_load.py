@@ -281,6 +281,6 @@ def greedy(decoder: loading.Decoder, prompt: torch.Tensor, count: int) -> list[i
     while len(found) < count and not decoder.shape.eos_ids.intersection(found):
         hidden = decoder.forward(tokens, chain(at, len(tokens)), pool)
         at += len(tokens)
-        found.append(int(decoder.logits(hidden.last[-1:]).argmax()))
+        found.append(int(decoder.logits(hidden.last.of(slice(-1, None))).argmax()))
         tokens = torch.tensor(found[-1:])
     return found

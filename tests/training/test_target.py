@@ -3,6 +3,7 @@ import torch
 
 import tiny_models
 from alula.models.load import load
+from alula.ops.norm import Normed
 from alula.training.target import DenseTarget
 
 LENGTHS = (40, 7, 23)
@@ -35,7 +36,7 @@ def test_a_padded_batch_equals_the_decoder_alone(decoder, batch):
     for line, length in enumerate(LENGTHS):
         rows = tiny_models.chain(0, length)
         expected = decoder.forward(batch[line, :length], rows, tiny_models.pool_for(decoder), taps)
-        assert _relative_error(found.last[line, :length], expected.last) < 1e-5
+        assert _relative_error(found.last[line, :length], expected.last.values) < 1e-5
         assert _relative_error(found.aux[line, :length], expected.aux) < 1e-5
 
 
@@ -53,7 +54,7 @@ def test_the_teacher_speaks_of_tokens_that_bear_loss(decoder, batch, rows, monke
         zip(teacher.sequences.tolist(), teacher.places.tolist(), strict=True)
     ):
         assert mask[line, place + 1]
-        logits = decoder.logits(last[line, place][None])[0]
+        logits = decoder.logits(Normed(last[line, place][None]))[0]
         torch.testing.assert_close(teacher.probabilities[number], logits[draft_ids].softmax(0))
         choice, chosen = int(teacher.choice[number]), int(logits.argmax())
         assert (choice < 0) == (chosen % 3 != 0)

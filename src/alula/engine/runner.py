@@ -149,7 +149,7 @@ class Runner:
         lines, rows = self.lines, launch.row_numbers[launch.nodes]
         hidden = self._decoder.forward(launch.ids, launch.rows, self._pool, self._taps)
         # A head may be padded beyond the tokens that exist.
-        logits = self._decoder.logits(hidden.last[rows])[:, : lines.sampling.vocabulary]
+        logits = self._decoder.logits(hidden.last.of(rows))[:, : lines.sampling.vocabulary]
         path = self.walk(launch.tree, self._choose(launch, wants, allow(logits)))
         emitting = launch.lines[: len(launch.last)]
         emission = lines.cut(emitting, path.tokens, path.length)

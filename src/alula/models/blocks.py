@@ -11,7 +11,9 @@ from alula.cache.pool import KVPool
 from alula.models.placement import Reader
 from alula.ops.attention import Heads, Plan
 from alula.ops.kernels import Kernels
-from alula.ops.linear import Weight, linear
+from alula.ops.layer import Store, Stream
+from alula.ops.linear import Weight
+from alula.ops.norm import Norm, Normed
 from alula.ops.rope import Rotation
 from alula.ops.store import HeadNorms, Places
 from alula.shapes.decoder import DecoderShape
@@ -39,15 +41,13 @@ class Attention:
     head_dim: int
     norms: HeadNorms | None = None
 
-    def __call__(self, x: Tensor, index: int, launch: Launch) -> Tensor:
-        """From normed x [R, h] to what layer `index` adds to the residual stream [R, h]."""
-        projected = linear(x, self.qkv).view(x.shape[0], -1, self.head_dim)
-        keys, values = launch.pool.keys(index), launch.pool.values(index)
-        q = launch.kernels.rotate_and_store(
-            projected, self.heads, launch.rotation, keys, values, launch.at, self.norms
+    def __call__(self, normed: Normed, index: int, launch: Launch) -> Tensor:
+        """The heads' means of values [R, query * d] in layer `index`."""
+        store = Store(launch.pool.keys(index), launch.pool.values(index), launch.at)
+        q = launch.kernels.project_heads(
+            normed, self.qkv, self.heads, launch.rotation, store, self.norms
         )
-        mixed = launch.plan.attend(q, keys, values, self.head_dim**-0.5)
-        return linear(mixed.flatten(1), self.out)
+        return launch.plan.attend(q, store.keys, store.values, self.head_dim**-0.5).flatten(1)
 
 
 @dataclass(frozen=True)
@@ -56,27 +56,6 @@ class FeedForward:
 
     gate_up: Weight
     down: Weight
-
-    def __call__(self, x: Tensor, kernels: Kernels) -> Tensor:
-        """From normed x [R, h] to what it adds to the residual stream [R, h]."""
-        return linear(kernels.silu_and_mul(linear(x, self.gate_up)), self.down)
-
-
-class Stream(NamedTuple):
-    """The residual stream [R, h], and what is still to be added to it."""
-
-    x: Tensor
-    change: Tensor | None = None
-
-    def total(self) -> Tensor:
-        """[R, h]"""
-        return self.x if self.change is None else self.x + self.change
-
-    def normed(self, kernels: Kernels, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        """The total, and its norm."""
-        if self.change is None:
-            return self.x, kernels.rms_norm(self.x, weight, eps)
-        return kernels.add_rms_norm(self.x, self.change, weight, eps)
 
 
 @dataclass(frozen=True)
@@ -89,13 +68,13 @@ class Layer:
     feed_forward: FeedForward
     eps: float
 
-    def __call__(self, stream: Stream, index: int, launch: Launch) -> Stream:
-        """The residual stream after layer `index`."""
-        kernels = launch.kernels
-        x, normed = stream.normed(kernels, self.attention_norm, self.eps)
-        stream = Stream(x, self.attention(normed, index, launch))
-        x, normed = stream.normed(kernels, self.feed_forward_norm, self.eps)
-        return Stream(x, self.feed_forward(normed, kernels))
+    def __call__(self, stream: Stream, index: int, launch: Launch, following: Norm) -> Stream:
+        """The residual stream after layer `index`; `following` is the norm of who reads it next."""
+        kernels, norm = launch.kernels, Norm(self.feed_forward_norm, self.eps)
+        mixed = self.attention(stream.normed, index, launch)
+        stream = kernels.add(stream, mixed, self.attention.out, norm)
+        inner = kernels.gate(stream.normed, self.feed_forward.gate_up)
+        return kernels.add(stream, inner, self.feed_forward.down, following)
 
     def weights(self) -> tuple[Weight, ...]:
         """Its linear weights."""

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from alula.cache.pool import KVPool
-from alula.models.blocks import Launch, Layer, Stream
+from alula.models.blocks import Launch, Layer
 from alula.models.families import FAMILIES
 from alula.models.placement import Placement, Reader
 from alula.models.progress import Progress
 from alula.models.rope import inverse_frequencies
 from alula.models.weights import WeightSource
 from alula.ops.attention import Heads
-from alula.ops.linear import Weight, linear_fp32
+from alula.ops.linear import Weight
+from alula.ops.norm import Norm, Normed
 from alula.ops.rope import rotary_table
 from alula.ops.rows import Rows
 from alula.ops.store import places
@@ -27,8 +27,8 @@ from alula.shapes.decoder import DecoderShape
 class Hidden(NamedTuple):
     """What a forward pass leaves of R rows."""
 
-    last: Tensor
-    """[R, h] after the final norm."""
+    last: Normed
+    """[R, h] under the final norm."""
     aux: Tensor | None
     """[R, taps * h] residual stream at the tapped layers, None without taps."""
 
@@ -68,7 +68,7 @@ class Decoder:
 
     def embed(self, ids: Tensor) -> Tensor:
         """Embeddings of ids [R] in the residual stream's dtype, [R, h]."""
-        return F.embedding(ids, self.embedding).to(self._residual_dtype)
+        return self.embedding[ids].to(self._residual_dtype)
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, rows: Rows, pool: KVPool, taps: tuple[int, ...] = ()) -> Hidden:
@@ -82,22 +82,23 @@ class Decoder:
         pool.clear_unwritten(plan)
         rotation = rotary_table(self._frequencies, rows.positions, self._rotary_scale)
         launch = Launch(kernels, rotation, places(rows.slots, pool.page_size), plan, pool)
-        stream = Stream(self.embed(ids))
-        tapped = {}
-        for index, layer in enumerate(self.layers):
-            if index in taps:
-                stream = Stream(stream.total())
-                tapped[index] = stream.x
-            stream = layer(stream, index, launch)
-        x, normed = stream.normed(kernels, self.norm, self.shape.rms_eps)
-        tapped[len(self.layers)] = x
+        eps = self.shape.rms_eps
+        first, *others = (layer.attention_norm for layer in self.layers)
+        norms = (Norm(weight, eps) for weight in (*others, self.norm))
+        stream = kernels.embed(
+            ids, self.embedding, self._residual_dtype, Norm(first, eps), 2 * len(self.layers)
+        )
+        tapped = {0: stream.x}
+        for index, (layer, following) in enumerate(zip(self.layers, norms, strict=True)):
+            stream = layer(stream, index, launch, following)
+            tapped[index + 1] = stream.x
         aux = torch.cat([tapped[tap] for tap in taps], dim=-1) if taps else None
-        return Hidden(normed, aux)
+        return Hidden(stream.normed, aux)
 
     @torch.inference_mode()
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Next-token logits of hidden [R, h], as `forward` leaves it in `last`: [R, V] in fp32."""
-        return linear_fp32(hidden, self.head)
+    def logits(self, hidden: Normed) -> Tensor:
+        """Next-token logits of rows as `forward` leaves them in `last`: [R, V] in fp32."""
+        return self.kernels.project(hidden, self.head, torch.float32)
 
     def weights(self) -> Iterator[Weight]:
         """All linear weights, layer by layer, the head last."""

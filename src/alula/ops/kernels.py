@@ -12,7 +12,9 @@ from alula.ops.attention import Heads, Plan
 from alula.ops.catch_up import Committed, Followed
 from alula.ops.cross_entropy import Compared
 from alula.ops.expand import Candidates, Drafts, Frontier, Growth, Roots
+from alula.ops.layer import Store, Stream
 from alula.ops.linear import DenseWeight, Weight
+from alula.ops.norm import Norm, Normed
 from alula.ops.pair import Pairs, PairWeights
 from alula.ops.restrict import Restricted
 from alula.ops.rope import Rotation
@@ -57,6 +59,31 @@ class Kernels(Protocol):
         norms: HeadNorms | None = None,
     ) -> Tensor:
         """See `store.rotate_and_store`."""
+
+    def embed(
+        self, ids: Tensor, table: Tensor, dtype: torch.dtype, norm: Norm, changes: int
+    ) -> Stream:
+        """See `layer.embed`."""
+
+    def add(self, stream: Stream, inner: Tensor, weight: Weight, norm: Norm) -> Stream:
+        """See `layer.add`."""
+
+    def project(self, normed: Normed, weight: Weight, dtype: torch.dtype) -> Tensor:
+        """See `layer.project`."""
+
+    def project_heads(
+        self,
+        normed: Normed,
+        weight: Weight,
+        heads: Heads,
+        rotation: Rotation,
+        store: Store,
+        norms: HeadNorms | None = None,
+    ) -> Tensor:
+        """See `layer.project_heads`."""
+
+    def gate(self, normed: Normed, gate_up: Weight) -> Tensor:
+        """See `layer.gate`."""
 
     def plan(self, rows: Rows, page_size: int, heads: Heads, window: int | None = None) -> Plan:
         """See `attention.plan`."""

@@ -2,7 +2,32 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from torch import Tensor
+
+
+class Norm(NamedTuple):
+    """An RMSNorm over h elements."""
+
+    weight: Tensor
+    """[h] fp32."""
+    eps: float
+
+
+class Normed(NamedTuple):
+    """Rows under an RMSNorm, wholly or but for the division by their root mean square."""
+
+    values: Tensor
+    """[R, h]"""
+    squares: Tensor | None = None
+    """[R] int64, sums of squares by which `values` are still to be divided; None if they are."""
+    eps: float = 0.0
+
+    def of(self, rows: Tensor | slice) -> Normed:
+        """Some of the rows."""
+        squares = None if self.squares is None else self.squares[rows]
+        return Normed(self.values[rows], squares, self.eps)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -6,6 +6,7 @@ from alula.ops.catch_up import catch_up
 from alula.ops.commit import commit
 from alula.ops.cross_entropy import cross_entropy, cross_entropy_gradient
 from alula.ops.expand import finish, grow
+from alula.ops.layer import add, embed, gate, project, project_heads
 from alula.ops.linear import lay_out
 from alula.ops.norm import add_rms_norm, rms_norm
 from alula.ops.own_key import attend_own, attend_own_gradient
@@ -22,6 +23,7 @@ sample: Sample | None = None
 """The floor above has it: `sampling.sampler`."""
 
 __all__ = [
+    "add",
     "add_rms_norm",
     "attend_own",
     "attend_own_gradient",
@@ -29,12 +31,16 @@ __all__ = [
     "commit",
     "cross_entropy",
     "cross_entropy_gradient",
+    "embed",
     "finish",
+    "gate",
     "grow",
     "lay_out",
     "name",
     "pair",
     "plan",
+    "project",
+    "project_heads",
     "restrict",
     "rms_norm",
     "rotate",

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from alula.errors import UsageError
 from alula.models.decoder import Decoder
+from alula.ops.norm import Normed
 from alula.shapes.decoder import DecoderShape
 from alula.speculation.eagle3_checkpoint import Eagle3Checkpoint, vocabulary_map
 from alula.speculation.eagle3_config import Eagle3Config
@@ -71,7 +72,7 @@ def initialise(network: DraftNetwork, decoder: Decoder, draft_ids: Tensor, seed:
 def head_rows(decoder: Decoder, ids: Tensor) -> Tensor:
     """The rows [Vd, h] of the target's head, whatever its weight is stored as."""
     unit = torch.eye(decoder.shape.hidden_size, device=decoder.device)
-    return decoder.logits(unit)[:, ids.to(decoder.device)].T.float()
+    return decoder.logits(Normed(unit))[:, ids.to(decoder.device)].T.float()
 
 
 def as_checkpoint(network: DraftNetwork, draft_ids: Tensor, dtype: torch.dtype) -> Eagle3Checkpoint:

@@ -10,9 +10,10 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from alula.models.blocks import Layer, Stream
+from alula.models.blocks import Layer
 from alula.models.decoder import Decoder
 from alula.models.rope import inverse_frequencies
+from alula.ops.kernels import Kernels
 from alula.ops.linear import Weight
 from alula.ops.rope import Rotation, rotary_table
 from alula.ops.store import Places
@@ -48,6 +49,22 @@ class Features(NamedTuple):
     """[B, n, h] after the final norm."""
 
 
+class _Stream(NamedTuple):
+    """The residual stream [R, h], and what is still to be added to it."""
+
+    x: Tensor
+    change: Tensor | None = None
+
+    def total(self) -> Tensor:
+        return self.x if self.change is None else self.x + self.change
+
+    def normed(self, kernels: Kernels, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """The total, and its norm."""
+        if self.change is None:
+            return self.x, kernels.rms_norm(self.x, weight, eps)
+        return kernels.add_rms_norm(self.x, self.change, weight, eps)
+
+
 class DenseTarget:
     """A decoder's own weights, run over whole sequences at once.
 
@@ -81,7 +98,7 @@ class DenseTarget:
         decoder, (batch, n) = self.decoder, ids.shape
         every = positions.expand(batch, n).flatten()
         rotation = rotary_table(self._frequencies, every, self._rope_scale)
-        stream, tapped = Stream(decoder.embed(ids.flatten())), {}
+        stream, tapped = _Stream(decoder.embed(ids.flatten())), {}
 
         def mix(index: int, q: Tensor) -> Tensor:
             q = q.view(batch, n, -1, q.shape[-1]).to(kept.keys.dtype)
@@ -90,7 +107,7 @@ class DenseTarget:
         with sdpa_kernel(_BACKENDS):
             for index, layer in enumerate(decoder.layers):
                 if index in taps:
-                    stream = Stream(stream.total())
+                    stream = _Stream(stream.total())
                     tapped[index] = stream.x
                 stream = self._layer(layer, index, stream, rotation, kept, mix)
         x, normed = stream.normed(decoder.kernels, decoder.norm, decoder.shape.rms_eps)
@@ -102,11 +119,11 @@ class DenseTarget:
         self,
         layer: Layer,
         index: int,
-        stream: Stream,
+        stream: _Stream,
         rotation: Rotation,
         kept: Kept,
         mix: Callable[[int, Tensor], Tensor],
-    ) -> Stream:
+    ) -> _Stream:
         kernels, attention, feed_forward = self.decoder.kernels, layer.attention, layer.feed_forward
         x, normed = stream.normed(kernels, layer.attention_norm, layer.eps)
         projected = _linear(normed, attention.qkv).view(len(x), -1, attention.head_dim)
@@ -114,10 +131,10 @@ class DenseTarget:
         q = kernels.rotate_and_store(
             projected, attention.heads, rotation, keys, values, kept.at, attention.norms
         )
-        stream = Stream(x, _linear(mix(index, q), attention.out))
+        stream = _Stream(x, _linear(mix(index, q), attention.out))
         x, normed = stream.normed(kernels, layer.feed_forward_norm, layer.eps)
         inner = kernels.silu_and_mul(_linear(normed, feed_forward.gate_up))
-        return Stream(x, _linear(inner, feed_forward.down))
+        return _Stream(x, _linear(inner, feed_forward.down))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Of hidden [R, h], [R, V] in fp32."""

@@ -29,13 +29,16 @@ from alula.ops import triton as forms
 from alula.ops.attention import Heads
 from alula.ops.catch_up import Committed
 from alula.ops.expand import Drafts, Growth, Roots, candidates
+from alula.ops.layer import Store, Stream
 from alula.ops.linear import DenseWeight
+from alula.ops.norm import Norm, Normed
 from alula.ops.pair import PairWeights
 from alula.ops.rope import Rotation
 from alula.ops.rows import Rows
 from alula.ops.sample import LineSettings, Wants
 from alula.ops.store import HeadNorms, places
 from alula.ops.triton import tiles
+from alula.ops.triton.layer import JOINED_ROWS
 from alula.ops.triton.linear import TiledWeight
 from alula.ops.triton.tiles import Bucket, Tile, table
 from alula.sampling.noise import gumbel
@@ -121,6 +124,7 @@ def launches(model: Model, dtype: torch.dtype, architecture: int) -> Iterator[Ca
     x, norm = meta(8, model.hidden, dtype=dtype), meta(model.hidden, dtype=torch.float32)
     yield lambda: forms.rms_norm(x, norm, 1e-5)
     yield lambda: forms.add_rms_norm(x, x, norm, 1e-5)
+    yield from layer_launches(model, dtype, architecture)
     yield from heads_launches(model, dtype)
     yield from training_launches(model, dtype)
     yield from round_launches(model, dtype)
@@ -130,12 +134,42 @@ def launches(model: Model, dtype: torch.dtype, architecture: int) -> Iterator[Ca
 def linears(
     outputs: int, inner: int, dtype: torch.dtype, architecture: int
 ) -> Iterator[Callable[[], Any]]:
-    known = table(outputs, inner, dtype, divmod(architecture, 10), PROCESSORS)
-    weight = TiledWeight(DenseWeight(meta(outputs, inner, dtype=dtype)), known)
-    for bucket in known:
+    weight = tiled(outputs, inner, dtype, architecture)
+    for bucket in weight.table:
         for rows, out in itertools.product((bucket.rows - 1, bucket.rows), {dtype, torch.float32}):
             x = meta(rows, inner, dtype=dtype)
             yield lambda x=x, out=out: weight.multiply(x, out)
+
+
+def layer_launches(
+    model: Model, dtype: torch.dtype, architecture: int
+) -> Iterator[Callable[[], Any]]:
+    """A layer's linears joined with what surrounds them, at every number of rows that they take."""
+    heads, d, h = model.heads, model.head_dim, model.hidden
+    norm = Norm(meta(h, dtype=torch.float32), 1e-5)
+    ids, table_ = meta(8, dtype=torch.int64), meta(model.vocabulary, h, dtype=dtype)
+    yield lambda: forms.embed(ids, table_, dtype, norm, 60)
+    count = (heads.query + 2 * heads.kv) * d
+    qkv, out = tiled(count, h, dtype, architecture), tiled(h, heads.query * d, dtype, architecture)
+    gate_up = tiled(2 * model.inner, h, dtype, architecture)
+    pool = meta(64, heads.kv, 32, d, dtype=dtype)
+    for rows in (*(n for n in tiles.ROWS if n <= JOINED_ROWS), JOINED_ROWS + 1):
+        x, inner = meta(rows, h, dtype=dtype), meta(rows, heads.query * d, dtype=dtype)
+        squares, room = meta(rows, dtype=torch.int64), meta(2, rows, dtype=torch.int64)
+        normed = Normed(x, squares, 1e-5)
+        rotation = Rotation(*(meta(rows, 1, d, dtype=torch.float32) for _ in range(2)))
+        store = Store(pool, pool, places(meta(rows, dtype=torch.int64), 32))
+        yield lambda normed=normed: forms.gate(normed, gate_up)
+        stream = Stream(x, normed, room)
+        yield lambda at=(stream, inner): forms.add(*at, out, norm)
+        yield lambda at=(normed, rotation, store): forms.project_heads(
+            at[0], qkv, heads, at[1], at[2]
+        )
+
+
+def tiled(outputs: int, inner: int, dtype: torch.dtype, architecture: int) -> TiledWeight:
+    known = table(outputs, inner, dtype, divmod(architecture, 10), PROCESSORS)
+    return TiledWeight(DenseWeight(meta(outputs, inner, dtype=dtype)), known)
 
 
 def heads_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], Any]]:

@@ -11,6 +11,7 @@ from alula.ops.triton.commit import commit
 from alula.ops.triton.cross_entropy import cross_entropy, cross_entropy_gradient
 from alula.ops.triton.finish import finish
 from alula.ops.triton.grow import grow
+from alula.ops.triton.layer import add, embed, gate, project, project_heads
 from alula.ops.triton.linear import lay_out
 from alula.ops.triton.norm import add_rms_norm, rms_norm
 from alula.ops.triton.own_key import attend_own, attend_own_gradient
@@ -23,6 +24,7 @@ from alula.ops.triton.walk import walk
 name = "triton"
 
 __all__ = [
+    "add",
     "add_rms_norm",
     "attend_own",
     "attend_own_gradient",
@@ -30,12 +32,16 @@ __all__ = [
     "commit",
     "cross_entropy",
     "cross_entropy_gradient",
+    "embed",
     "finish",
+    "gate",
     "grow",
     "lay_out",
     "name",
     "pair",
     "plan",
+    "project",
+    "project_heads",
     "restrict",
     "rms_norm",
     "rotate",

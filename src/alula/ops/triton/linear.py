@@ -1,5 +1,4 @@
-"""A linear layer whose sums run in one order at any number of rows: no split of the inner
-dimension, every product added in turn to one fp32 accumulator."""
+"""A linear layer whose sums run in one order at any number of rows."""
 
 from __future__ import annotations
 
@@ -12,6 +11,9 @@ import triton.language as tl
 from torch import Tensor
 
 from alula.ops.linear import DenseWeight, Weight
+from alula.ops.norm import Normed
+from alula.ops.triton.overlap import dependent
+from alula.ops.triton.product import begin, divisor, end, meeting, multiply, place
 from alula.ops.triton.tiles import (
     Capability,
     Table,
@@ -32,68 +34,44 @@ def linear_kernel(
     x,
     weight,
     bias,
+    squares,
     y,
     rows,
     outputs,
     inner,
     x_stride,
+    eps,
     block_rows: tl.constexpr,
     block_outputs: tl.constexpr,
     block_inner: tl.constexpr,
     group: tl.constexpr,
     has_bias: tl.constexpr,
+    has_squares: tl.constexpr,
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
+    prefetched: tl.constexpr,
+    early: tl.constexpr,
+    overlaps: tl.constexpr,
 ):
-    """A program computes one tile of y [rows, outputs].
-
-    Programs run through groups of `group` row tiles, output tile by output tile, so that those
-    that run at a time share what they read.
-    """
-    program = tl.program_id(0)
-    row_tiles = tl.cdiv(rows, block_rows)
-    output_tiles = tl.cdiv(outputs, block_outputs)
-    first_tile = program // (group * output_tiles) * group
-    group_rows = tl.minimum(row_tiles - first_tile, group)
-    place = program % (group * output_tiles)
-    row = (first_tile + place % group_rows) * block_rows + tl.arange(0, block_rows)
-    output = place // group_rows * block_outputs + tl.arange(0, block_outputs)
-
-    # What is computed beyond the edge is never stored. Among many rows it is cheaper to read the
-    # last one again than to mask; of a few, all processors would read the same bytes at a time.
-    at = tl.arange(0, block_inner)
-    from_x = x + tl.minimum(row, rows - 1).to(tl.int64)[:, None] * x_stride + at[None, :]
-    from_weight = weight + tl.minimum(output, outputs - 1).to(tl.int64)[:, None] * inner
-    from_weight += at[None, :]
-    exists = (row < rows)[:, None]
-    sums = tl.zeros((block_rows, block_outputs), dtype=tl.float32)
-    for start in range(0, inner, block_inner):
-        inside = (start + at < inner)[None, :]
-        if is_even and masks_rows:
-            a = tl.load(from_x + start, mask=exists, other=0.0)
-        elif is_even:
-            a = tl.load(from_x + start)
-        elif masks_rows:
-            a = tl.load(from_x + start, mask=exists & inside, other=0.0)
-        else:
-            a = tl.load(from_x + start, mask=inside, other=0.0)
-        if is_even:
-            b = tl.load(from_weight + start)
-        else:
-            b = tl.load(from_weight + start, mask=inside, other=0.0)
-        sums = tl.dot(a, tl.trans(b), sums, input_precision="ieee")
+    """A program computes one tile of y [rows, outputs]."""
+    row, lane = place(rows, outputs, block_rows, block_outputs, group)
+    output = tl.minimum(lane, outputs - 1)
+    begin(weight, output, inner, prefetched, early, overlaps)
+    scale = divisor(squares, row, rows, inner, eps, has_squares)
+    sums = multiply(x, weight, row, output, rows, inner, x_stride, block_inner, is_even, masks_rows)
+    end(early, overlaps)
+    sums *= scale[:, None]
     if has_bias:
-        sums += tl.load(bias + tl.minimum(output, outputs - 1)).to(tl.float32)[None, :]
-    to = y + row.to(tl.int64)[:, None] * outputs + output[None, :]
-    inside = (row < rows)[:, None] & (output < outputs)[None, :]
+        sums += tl.load(bias + output).to(tl.float32)[None, :]
+    to = y + row.to(tl.int64)[:, None] * outputs + lane[None, :]
+    inside = (row < rows)[:, None] & (lane < outputs)[None, :]
     tl.store(to, sums.to(y.dtype.element_ty), mask=inside)
 
 
-class _Launch(NamedTuple):
-    """What the kernel is launched with."""
+class Tiling(NamedTuple):
+    """How a weight's kernels are launched for a number of rows."""
 
     programs: int
-    arguments: tuple[Any, ...]
     constants: dict[str, Any]
 
 
@@ -108,23 +86,24 @@ class TiledWeight(Weight):
         self.dtype = weight.dtype
         self.device = weight.device
         self.table = table
-        self._values = weight.values.contiguous()
-        self._bias = weight.bias
+        self.values = weight.values.contiguous()
+        self.bias = weight.bias
 
     def multiply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """See `Weight.multiply`; x has contiguous rows."""
-        return self.multiply_in(choose(self.table, x.shape[0]), x, dtype)
+        return self.multiply_normed(Normed(x), dtype)
 
     def multiply_in_any_order(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """See `Weight.multiply_in_any_order`: by cuBLAS."""
-        return DenseWeight(self._values, self._bias).multiply(x, dtype)
+        return DenseWeight(self.values, self.bias).multiply(x, dtype)
 
     def multiply_in(self, tile: Tile, x: Tensor, dtype: torch.dtype) -> Tensor:
         """As `multiply`, in a given tile."""
-        y = torch.empty(x.shape[0], self.shape[0], dtype=dtype, device=x.device)
-        launch = self._launch(tile, x, y)
-        linear_kernel[(launch.programs,)](*launch.arguments, **launch.constants)
-        return y
+        return self._multiply(tile, Normed(x), dtype)
+
+    def multiply_normed(self, x: Normed, dtype: torch.dtype) -> Tensor:
+        """As `multiply`, and divide what is still to be divided."""
+        return self._multiply(choose(self.table, x.values.shape[0]), x, dtype)
 
     def compile(self, tile: Tile, rows: int, dtype: torch.dtype) -> None:
         """Compile what `multiply_in` launches for so many rows, and launch nothing."""
@@ -132,8 +111,13 @@ class TiledWeight(Weight):
             torch.empty(rows, size, dtype=of, device="meta")
             for size, of in ((self.shape[1], self.dtype), (self.shape[0], dtype))
         )
-        launch = self._launch(tile, x, y)
-        linear_kernel.warmup(*launch.arguments, grid=(launch.programs,), **launch.constants)
+        tiling = self.tiling(rows, tile)
+        linear_kernel.warmup(
+            *self._arguments(Normed(x), y),
+            grid=(tiling.programs,),
+            has_squares=False,
+            **tiling.constants,
+        )
 
     def variant(self, tile: Tile, rows: int) -> tuple[Tile, bool]:
         """What is compiled for a tile at a number of rows: its real steps, and whether it masks
@@ -141,23 +125,39 @@ class TiledWeight(Weight):
         """
         return tile.fitted(self.shape[1]), rows <= _FEW_ROWS and rows % tile.rows != 0
 
-    def _launch(self, tile: Tile, x: Tensor, y: Tensor) -> _Launch:
-        rows, (outputs, inner) = x.shape[0], self.shape
-        tile, masks_rows = self.variant(tile, rows)
-        return _Launch(
-            triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.outputs),
-            (x, self._values, self._bias, y, rows, outputs, inner, x.stride(0)),
-            {
-                "block_rows": tile.rows,
-                "block_outputs": tile.outputs,
-                "block_inner": tile.inner,
-                "group": _ROW_TILES_PER_GROUP,
-                "has_bias": self._bias is not None,
-                "is_even": inner % tile.inner == 0,
-                "masks_rows": masks_rows,
-                "num_warps": tile.warps,
-                "num_stages": tile.stages,
-            },
+    def tiling(self, rows: int, tile: Tile | None = None) -> Tiling:
+        """How to launch for so many rows, in the tile of its table or a given one."""
+        outputs, inner = self.shape
+        tile, masks_rows = self.variant(tile or choose(self.table, rows), rows)
+        constants = {
+            "block_rows": tile.rows,
+            "block_outputs": tile.outputs,
+            "block_inner": tile.inner,
+            "group": _ROW_TILES_PER_GROUP,
+            "has_bias": self.bias is not None,
+            "is_even": inner % tile.inner == 0,
+            "masks_rows": masks_rows,
+            "num_warps": tile.warps,
+            "num_stages": tile.stages,
+            **meeting(self.values),
+            **dependent(self.values),
+        }
+        return Tiling(triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.outputs), constants)
+
+    def _multiply(self, tile: Tile, x: Normed, dtype: torch.dtype) -> Tensor:
+        rows = x.values.shape[0]
+        y = torch.empty(rows, self.shape[0], dtype=dtype, device=x.values.device)
+        tiling = self.tiling(rows, tile)
+        linear_kernel[(tiling.programs,)](
+            *self._arguments(x, y), has_squares=x.squares is not None, **tiling.constants
+        )
+        return y
+
+    def _arguments(self, x: Normed, y: Tensor) -> tuple[Any, ...]:
+        rows, (outputs, inner) = len(x.values), self.shape
+        return (
+            *(x.values, self.values, self.bias, x.squares, y),
+            *(rows, outputs, inner, x.values.stride(0), x.eps),
         )
 
 

@@ -10,14 +10,12 @@ PTX ISA, griddepcontrol; capability 9.0 and above.
 
 from __future__ import annotations
 
-from functools import cache
-
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.runtime import driver
 
-_FIRST_CAPABILITY = (9, 0)
+_FIRST_ARCHITECTURE = 90
 
 
 @triton.jit
@@ -36,11 +34,9 @@ def release(overlaps: tl.constexpr):
 
 def dependent(x: Tensor) -> dict[str, bool]:
     """What a kernel over x is launched with: whether it `overlaps`, and the launch's attribute."""
-    if not x.is_cuda or not _is_able(x.device):
+    if x.device.type == "cpu":  # Triton's interpreter
+        return {"overlaps": False}
+    target = driver.active.get_current_target()
+    if target.backend != "cuda" or target.arch < _FIRST_ARCHITECTURE:
         return {"overlaps": False}
     return {"overlaps": True, "launch_pdl": True}
-
-
-@cache
-def _is_able(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) >= _FIRST_CAPABILITY

@@ -1,0 +1,354 @@
+"""A decoder layer's linears, each one launch with what comes before and after it.
+
+Results are rounded where the separate ops round them, so that a launch and its parts agree to the
+bit and either may serve, by what is fastest for the rows there are.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from alula.ops.attention import Heads
+from alula.ops.layer import Store, Stream
+from alula.ops.linear import Weight
+from alula.ops.norm import Norm, Normed
+from alula.ops.rope import Rotation
+from alula.ops.store import HeadNorms
+from alula.ops.triton.activation import silu_and_mul
+from alula.ops.triton.linear import TiledWeight
+from alula.ops.triton.norm import add_rms_norm, rms_norm
+from alula.ops.triton.overlap import dependent, release, wait
+from alula.ops.triton.product import begin, divisor, end, in_units, multiply, place
+from alula.ops.triton.rope import rotate_and_store
+
+JOINED_ROWS = 128
+"""Up to here a linear takes along what follows it; large tiles have no registers left for that."""
+
+
+@triton.jit
+def pair_rows(lane, pairs, span):
+    """Of lanes 2 p and 2 p + 1 the outputs that belong together: element p % span of the first and
+    of the second half of block p // span.
+    """
+    pair = tl.minimum(lane // 2, pairs - 1)
+    return pair // span * 2 * span + pair % span + lane % 2 * span
+
+
+@triton.jit(do_not_specialize=["rows"])
+def gate_kernel(
+    x,
+    weight,
+    bias,
+    squares,
+    y,
+    rows,
+    outputs,
+    inner,
+    x_stride,
+    eps,
+    block_rows: tl.constexpr,
+    block_outputs: tl.constexpr,
+    block_inner: tl.constexpr,
+    group: tl.constexpr,
+    has_bias: tl.constexpr,
+    has_squares: tl.constexpr,
+    is_even: tl.constexpr,
+    masks_rows: tl.constexpr,
+    prefetched: tl.constexpr,
+    early: tl.constexpr,
+    overlaps: tl.constexpr,
+):
+    """A program computes one tile of y [rows, outputs / 2]."""
+    pairs = outputs // 2
+    row, lane = place(rows, outputs, block_rows, block_outputs, group)
+    output = pair_rows(lane, pairs, pairs)
+    begin(weight, output, inner, prefetched, early, overlaps)
+    scale = divisor(squares, row, rows, inner, eps, has_squares)
+    sums = multiply(x, weight, row, output, rows, inner, x_stride, block_inner, is_even, masks_rows)
+    end(early, overlaps)
+    sums *= scale[:, None]
+    if has_bias:
+        sums += tl.load(bias + output).to(tl.float32)[None, :]
+    sums = sums.to(y.dtype.element_ty).to(tl.float32)
+    gate, up = tl.split(tl.reshape(sums, (block_rows, block_outputs // 2, 2)))
+    product = gate / (1.0 + tl.exp(-gate)) * up
+    _, pair = place(rows, pairs, block_rows, block_outputs // 2, group)
+    to = y + row.to(tl.int64)[:, None] * pairs + pair[None, :]
+    inside = (row < rows)[:, None] & (pair < pairs)[None, :]
+    tl.store(to, product.to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def heads_kernel(
+    x,
+    weight,
+    bias,
+    squares,
+    cos,
+    sin,
+    queries,
+    keys,
+    values,
+    pages,
+    lanes,
+    rows,
+    outputs,
+    inner,
+    x_stride,
+    page_stride,
+    head_stride,
+    eps,
+    query_heads: tl.constexpr,
+    kv_heads: tl.constexpr,
+    half: tl.constexpr,
+    block_rows: tl.constexpr,
+    block_outputs: tl.constexpr,
+    block_inner: tl.constexpr,
+    group: tl.constexpr,
+    has_bias: tl.constexpr,
+    has_squares: tl.constexpr,
+    is_even: tl.constexpr,
+    masks_rows: tl.constexpr,
+    prefetched: tl.constexpr,
+    early: tl.constexpr,
+    overlaps: tl.constexpr,
+):
+    """A program computes one tile of pairs of elements that are rotated together, of any heads."""
+    pairs = outputs // 2
+    row, lane = place(rows, outputs, block_rows, block_outputs, group)
+    output = pair_rows(lane, pairs, half)
+    begin(weight, output, inner, prefetched, early, overlaps)
+    scale = divisor(squares, row, rows, inner, eps, has_squares)
+    sums = multiply(x, weight, row, output, rows, inner, x_stride, block_inner, is_even, masks_rows)
+    end(early, overlaps)
+    sums *= scale[:, None]
+    if has_bias:
+        sums += tl.load(bias + output).to(tl.float32)[None, :]
+    sums = sums.to(queries.dtype.element_ty).to(tl.float32)
+    first_in, second_in = tl.split(tl.reshape(sums, (block_rows, block_outputs // 2, 2)))
+
+    _, pair = place(rows, pairs, block_rows, block_outputs // 2, group)
+    inside = (row < rows)[:, None] & (pair < pairs)[None, :]
+    row = row.to(tl.int64)
+    head, low = pair // half, pair % half
+    angle = row[:, None] * 2 * half + low[None, :]
+    c = tl.load(cos + angle, mask=inside, other=0.0)
+    s = tl.load(sin + angle + half, mask=inside, other=0.0)
+    first = (first_in * c - second_in * s).to(queries.dtype.element_ty)
+    second = (second_in * c + first_in * s).to(queries.dtype.element_ty)
+    is_query = (head < query_heads)[None, :]
+    to_query = queries + row[:, None] * query_heads * 2 * half + (head * 2 * half + low)[None, :]
+    tl.store(to_query, first, mask=inside & is_query)
+    tl.store(to_query + half, second, mask=inside & is_query)
+
+    page = tl.load(pages + row, mask=row < rows, other=-1)
+    at = page * page_stride + tl.load(lanes + row, mask=row < rows, other=0) * 2 * half
+    stores = inside & (page >= 0)[:, None]
+    is_key = (head >= query_heads) & (head < query_heads + kv_heads)
+    to_key = keys + at[:, None] + ((head - query_heads) * head_stride + low)[None, :]
+    tl.store(to_key, first.to(keys.dtype.element_ty), mask=stores & is_key[None, :])
+    tl.store(to_key + half, second.to(keys.dtype.element_ty), mask=stores & is_key[None, :])
+    is_value = stores & (head >= query_heads + kv_heads)[None, :]
+    of_value = (head - query_heads - kv_heads) * head_stride + low
+    to_value = values + at[:, None] + of_value[None, :]
+    tl.store(to_value, first_in.to(values.dtype.element_ty), mask=is_value)
+    tl.store(to_value + half, second_in.to(values.dtype.element_ty), mask=is_value)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def add_linear_kernel(
+    x,
+    weight,
+    bias,
+    before,
+    norm,
+    total,
+    scaled,
+    squares,
+    rows,
+    outputs,
+    inner,
+    x_stride,
+    block_rows: tl.constexpr,
+    block_outputs: tl.constexpr,
+    block_inner: tl.constexpr,
+    group: tl.constexpr,
+    has_bias: tl.constexpr,
+    is_even: tl.constexpr,
+    masks_rows: tl.constexpr,
+    prefetched: tl.constexpr,
+    early: tl.constexpr,
+    overlaps: tl.constexpr,
+):
+    """A program computes one tile of the residual stream [rows, outputs], times the next norm's
+    weight, and its part of the sums of squares.
+    """
+    row, lane = place(rows, outputs, block_rows, block_outputs, group)
+    output = tl.minimum(lane, outputs - 1)
+    begin(weight, output, inner, prefetched, early, overlaps)
+    inside = (row < rows)[:, None] & (lane < outputs)[None, :]
+    at = row.to(tl.int64)[:, None] * outputs + lane[None, :]
+    sums = multiply(x, weight, row, output, rows, inner, x_stride, block_inner, is_even, masks_rows)
+    end(early, overlaps)
+    if has_bias:
+        sums += tl.load(bias + output).to(tl.float32)[None, :]
+    change = sums.to(total.dtype.element_ty).to(tl.float32)
+    x_before = tl.load(before + at, mask=inside, other=0.0).to(tl.float32)
+    sum_in = (x_before + change).to(total.dtype.element_ty)
+    wide = sum_in.to(tl.float32)
+    tl.store(total + at, sum_in, mask=inside)
+    by_norm = wide * tl.load(norm + output)[None, :]
+    tl.store(scaled + at, by_norm.to(scaled.dtype.element_ty), mask=inside)
+    units = tl.sum(tl.where(inside, in_units(wide), 0), axis=1)
+    tl.atomic_add(squares + row, units, mask=row < rows, sem="relaxed")
+
+
+@triton.jit
+def add_scale_kernel(
+    before, change, norm, total, scaled, squares, width, block: tl.constexpr, overlaps: tl.constexpr
+):
+    """Program r adds row r; as `add_linear_kernel` behind its product."""
+    release(overlaps)
+    wait(overlaps)
+    row = tl.program_id(0).to(tl.int64)
+    lane = tl.arange(0, block)
+    inside = lane < width
+    at = row * width + lane
+    x_before = tl.load(before + at, mask=inside, other=0.0).to(tl.float32)
+    sum_in = x_before + tl.load(change + at, mask=inside, other=0.0).to(tl.float32)
+    wide = sum_in.to(total.dtype.element_ty).to(tl.float32)
+    tl.store(total + at, wide.to(total.dtype.element_ty), mask=inside)
+    by_norm = wide * tl.load(norm + lane, mask=inside, other=0.0)
+    tl.store(scaled + at, by_norm.to(scaled.dtype.element_ty), mask=inside)
+    tl.store(squares + row, tl.sum(in_units(wide), axis=0))
+
+
+@triton.jit
+def embed_kernel(
+    ids,
+    table,
+    norm,
+    x,
+    scaled,
+    squares,
+    rows,
+    width,
+    changes,
+    block: tl.constexpr,
+    block_changes: tl.constexpr,
+    overlaps: tl.constexpr,
+):
+    """Program r looks row r up, and zeroes its sums of squares that are to come."""
+    release(overlaps)
+    wait(overlaps)
+    row = tl.program_id(0).to(tl.int64)
+    lane = tl.arange(0, block)
+    inside = lane < width
+    token = tl.load(ids + row)
+    found = tl.load(table + token * width + lane, mask=inside, other=0.0)
+    wide = found.to(x.dtype.element_ty).to(tl.float32)
+    tl.store(x + row * width + lane, wide.to(x.dtype.element_ty), mask=inside)
+    by_norm = wide * tl.load(norm + lane, mask=inside, other=0.0)
+    tl.store(scaled + row * width + lane, by_norm.to(scaled.dtype.element_ty), mask=inside)
+    later = tl.arange(0, block_changes)
+    units = tl.where(later == 0, tl.sum(in_units(wide), axis=0), 0)
+    tl.store(squares + later.to(tl.int64) * rows + row, units, mask=later <= changes)
+
+
+def embed(ids: Tensor, table: Tensor, dtype: torch.dtype, norm: Norm, changes: int) -> Stream:
+    """See `layer.embed`."""
+    if dtype == torch.float16:  # too narrow for rows that are not divided yet
+        x = table[ids].to(dtype)
+        return Stream(x, Normed(rms_norm(x, *norm)))
+    rows, width = len(ids), table.shape[1]
+    x, scaled = (torch.empty(rows, width, dtype=dtype, device=ids.device) for _ in range(2))
+    room = torch.empty(changes + 1, rows, dtype=torch.int64, device=ids.device)
+    embed_kernel[(rows,)](
+        *(ids, table, norm.weight, x, scaled, room, rows, width, changes),
+        block=triton.next_power_of_2(width),
+        block_changes=triton.next_power_of_2(changes + 1),
+        **dependent(x),
+    )
+    return Stream(x, Normed(scaled, room[0], norm.eps), room[1:])
+
+
+def add(stream: Stream, inner: Tensor, weight: Weight, norm: Norm) -> Stream:
+    """See `layer.add`."""
+    x, room = stream.x, stream.room
+    if room is None:
+        x, normed = add_rms_norm(x, weight.multiply(inner, x.dtype), *norm)
+        return Stream(x, Normed(normed))
+    total, scaled = torch.empty_like(x), torch.empty_like(x)
+    squares = room[0]
+    if isinstance(weight, TiledWeight) and len(x) <= JOINED_ROWS:
+        tiling = weight.tiling(len(x))
+        add_linear_kernel[(tiling.programs,)](
+            *(inner, weight.values, weight.bias, x, norm.weight, total, scaled, squares),
+            *(len(x), *weight.shape, inner.stride(0)),
+            **tiling.constants,
+        )
+    else:
+        change = weight.multiply(inner, x.dtype)
+        add_scale_kernel[(len(x),)](
+            *(x, change, norm.weight, total, scaled, squares, x.shape[1]),
+            block=triton.next_power_of_2(x.shape[1]),
+            **dependent(x),
+        )
+    return Stream(total, Normed(scaled, squares, norm.eps), room[1:])
+
+
+def project(normed: Normed, weight: Weight, dtype: torch.dtype) -> Tensor:
+    """See `layer.project`."""
+    assert isinstance(weight, TiledWeight)
+    return weight.multiply_normed(normed, dtype)
+
+
+def project_heads(
+    normed: Normed,
+    weight: Weight,
+    heads: Heads,
+    rotation: Rotation,
+    store: Store,
+    norms: HeadNorms | None = None,
+) -> Tensor:
+    """See `layer.project_heads`."""
+    assert isinstance(weight, TiledWeight)
+    x, count = normed.values, heads.query + 2 * heads.kv
+    d, rows = weight.shape[0] // count, len(normed.values)
+    if norms is not None or rows > JOINED_ROWS:
+        projected = project(normed, weight, weight.dtype).view(rows, count, d)
+        return rotate_and_store(projected, heads, rotation, *store, norms)
+    queries = torch.empty(rows, heads.query, d, dtype=weight.dtype, device=x.device)
+    tiling = weight.tiling(rows)
+    heads_kernel[(tiling.programs,)](
+        *(x, weight.values, weight.bias, normed.squares, rotation.cos, rotation.sin),
+        *(queries, store.keys, store.values, *store.at),
+        *(rows, *weight.shape, x.stride(0), store.keys.stride(0), store.keys.stride(1)),
+        normed.eps,
+        query_heads=heads.query,
+        kv_heads=heads.kv,
+        half=d // 2,
+        has_squares=normed.squares is not None,
+        **tiling.constants,
+    )
+    return queries
+
+
+def gate(normed: Normed, gate_up: Weight) -> Tensor:
+    """See `layer.gate`."""
+    assert isinstance(gate_up, TiledWeight)
+    x, rows = normed.values, len(normed.values)
+    if rows > JOINED_ROWS:
+        return silu_and_mul(project(normed, gate_up, gate_up.dtype))
+    y = torch.empty(rows, gate_up.shape[0] // 2, dtype=gate_up.dtype, device=x.device)
+    tiling = gate_up.tiling(rows)
+    gate_kernel[(tiling.programs,)](
+        *(x, gate_up.values, gate_up.bias, normed.squares, y),
+        *(rows, *gate_up.shape, x.stride(0), normed.eps),
+        has_squares=normed.squares is not None,
+        **tiling.constants,
+    )
+    return y

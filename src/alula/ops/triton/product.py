@@ -1,0 +1,137 @@
+"""What every kernel that multiplies by a weight begins with: its tile, and the tile's sums.
+
+No split of the inner dimension, every product added in turn to one fp32 accumulator: a tile's sums
+are those of any other tile.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from alula.ops.triton.overlap import release, wait
+
+SQUARES_UNIT = tl.constexpr(2.0**28)
+"""Sums of squares are kept as whole multiples of 1 / this, since integers add in any order to the
+same sum. Up to 3.4e10 fits; 4e-9 is lost where RMSNorm adds 1e-6 to the mean."""
+
+_LINE_BYTES = 128
+_PREFETCHED_BYTES = 1024
+_SMALL_BYTES = 1 << 23
+
+
+@triton.jit
+def place(rows, lanes, block_rows: tl.constexpr, block_lanes: tl.constexpr, group: tl.constexpr):
+    """The rows and lanes of this program's tile: [block_rows], [block_lanes].
+
+    Programs run through groups of `group` row tiles, lane tile by lane tile, so that those that
+    run at a time share what they read.
+    """
+    program = tl.program_id(0)
+    row_tiles = tl.cdiv(rows, block_rows)
+    lane_tiles = tl.cdiv(lanes, block_lanes)
+    first_tile = program // (group * lane_tiles) * group
+    group_rows = tl.minimum(row_tiles - first_tile, group)
+    at = program % (group * lane_tiles)
+    row = (first_tile + at % group_rows) * block_rows + tl.arange(0, block_rows)
+    return row, at // group_rows * block_lanes + tl.arange(0, block_lanes)
+
+
+@triton.jit
+def begin(
+    weight, output, inner, prefetched: tl.constexpr, early: tl.constexpr, overlaps: tl.constexpr
+):
+    """Fetch the first `prefetched` lines of the tile's weights into L2, then wait for x.
+
+    `early`: let the next kernel begin at once, which fetches its own weights meanwhile; for
+    weights so small that time goes into waiting and not into reading.
+    """
+    if overlaps:
+        if early:
+            release(overlaps)
+        values: tl.constexpr = 128 * 8 // weight.dtype.element_ty.primitive_bitwidth
+        at = tl.minimum(tl.arange(0, prefetched) * values, inner - 1)
+        pointers = weight + output.to(tl.int64)[:, None] * inner + at[None, :]
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.b32 $0, 0;",
+            "=r,l",
+            [pointers.to(tl.int64)],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
+        wait(overlaps)
+
+
+@triton.jit
+def multiply(
+    x,
+    weight,
+    row,
+    output,
+    rows,
+    inner,
+    x_stride,
+    block_inner: tl.constexpr,
+    is_even: tl.constexpr,
+    masks_rows: tl.constexpr,
+):
+    """x [rows, inner] times rows `output` of weight [outputs, inner]: [block_rows, block_lanes]."""
+    # What is computed beyond the edge is never stored. Among many rows it is cheaper to read the
+    # last one again than to mask; of a few, all processors would read the same bytes at a time.
+    at = tl.arange(0, block_inner)
+    from_x = x + tl.minimum(row, rows - 1).to(tl.int64)[:, None] * x_stride + at[None, :]
+    from_weight = weight + output.to(tl.int64)[:, None] * inner + at[None, :]
+    exists = (row < rows)[:, None]
+    sums = tl.zeros((row.shape[0], output.shape[0]), dtype=tl.float32)
+    for start in range(0, inner, block_inner):
+        inside = (start + at < inner)[None, :]
+        if is_even and masks_rows:
+            a = tl.load(from_x + start, mask=exists, other=0.0)
+        elif is_even:
+            a = tl.load(from_x + start)
+        elif masks_rows:
+            a = tl.load(from_x + start, mask=exists & inside, other=0.0)
+        else:
+            a = tl.load(from_x + start, mask=inside, other=0.0)
+        if is_even:
+            b = tl.load(from_weight + start)
+        else:
+            b = tl.load(from_weight + start, mask=inside, other=0.0)
+        sums = tl.dot(a, tl.trans(b), sums, input_precision="ieee")
+    return sums
+
+
+@triton.jit
+def end(early: tl.constexpr, overlaps: tl.constexpr):
+    """Let the next kernel begin, if it has not been let."""
+    if not early:
+        release(overlaps)
+
+
+@triton.jit
+def divisor(squares, row, rows, inner, eps, has_squares: tl.constexpr):
+    """One over the root mean square of every row, or 1 where nothing is left to divide by."""
+    if has_squares:
+        total = tl.load(squares + tl.minimum(row, rows - 1)).to(tl.float32)
+        scale = tl.rsqrt(total / SQUARES_UNIT / inner + eps)
+    else:
+        scale = tl.full((row.shape[0],), 1.0, dtype=tl.float32)
+    return scale
+
+
+@triton.jit
+def in_units(x):
+    """The squares of x as whole multiples of the unit."""
+    return (x * x * SQUARES_UNIT + 0.5).to(tl.int64)
+
+
+def meeting(weight: Tensor) -> dict[str, Any]:
+    """The constants of `begin` for a weight [outputs, inner]."""
+    inner = weight.shape[1] * weight.dtype.itemsize
+    small = weight.numel() * weight.dtype.itemsize <= _SMALL_BYTES
+    lines = triton.cdiv(inner if small else min(inner, _PREFETCHED_BYTES), _LINE_BYTES)
+    return {"prefetched": triton.next_power_of_2(lines), "early": small}
