@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from alula.ops.norm import rms_norm
+from alula.ops.layer import Stream
+from alula.ops.norm import Normed, rms_norm
 from alula.ops.rope import Rotation, rotary_table
 
 
@@ -17,9 +18,9 @@ class PairWeights(NamedTuple):
     table: Tensor
     """[V, h], the embeddings."""
     embedding_norm: Tensor
-    """[h]"""
+    """[h] fp32."""
     hidden_norm: Tensor
-    """[h]"""
+    """[h] fp32."""
     eps: float
     frequencies: Tensor
     """[d / 2] fp32, of the rotary embedding."""
@@ -37,6 +38,13 @@ class Pairs(NamedTuple):
     residual: Tensor
     """[R, h]"""
     rotation: Rotation
+    room: Tensor | None = None
+    """[2, R] int64 zeros, as `Stream` wants them for what a layer adds."""
+
+    def stream(self, count: int | None) -> Stream:
+        """The residual stream that begins with the first `count` pairs."""
+        room = None if self.room is None else self.room[:, :count]
+        return Stream(self.residual[:count], Normed(self.inputs[:count]), room)
 
 
 def pair(

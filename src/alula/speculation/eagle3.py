@@ -17,7 +17,9 @@ from alula.cache.pool import KVPool
 from alula.models.rope import inverse_frequencies
 from alula.ops.attention import Heads, Plan
 from alula.ops.kernels import Kernels, kernels_for
-from alula.ops.linear import DenseWeight, Weight, linear, linear_fp32
+from alula.ops.layer import Store
+from alula.ops.linear import DenseWeight, Weight, linear
+from alula.ops.norm import Norm, Normed
 from alula.ops.pair import Pairs, PairWeights
 from alula.ops.rows import Rows
 from alula.ops.store import Places
@@ -57,7 +59,11 @@ class Eagle3:
         self.target_ids = checkpoint.target_ids.to(device)
         self.kernels = kernels_for(device)
         tensors = _Placed(checkpoint.tensors, device, self.dtype, self.kernels)
-        self._norms = {name: tensors.place(name) for name in tensors.norms()}
+        self._norms = {name: tensors.place(name).float() for name in tensors.norms()}
+        self._inner_norm, self._final_norm = (
+            Norm(self._norms[f"{name}.weight"], self.config.rms_eps)
+            for name in ("midlayer.post_attention_layernorm", "norm")
+        )
         self._fc = tensors.weight("fc")
         self._qkv, self._kv = tensors.attention(self.config.heads * self.config.head_dim)
         self._o = tensors.weight("midlayer.self_attn.o_proj")
@@ -120,36 +126,25 @@ class Eagle3:
 
         `plan` says what each of these sees.
         """
-        config = self.config
+        config, kernels = self.config, self.kernels
         heads = Heads(config.heads, config.kv_heads)
         q = self._project(pairs, self._qkv, heads, at, pool)[:count]
         mixed = plan.attend(q, pool.keys(0), pool.values(0), config.head_dim**-0.5)
-        change = linear(mixed.flatten(1), self._o)
-        x, inner = self._add_norm(
-            pairs.residual[:count], change, "midlayer.post_attention_layernorm"
-        )
-        inner = self.kernels.silu_and_mul(linear(inner, self._gate_up))
-        x, normed = self._add_norm(x, linear(inner, self._down), "norm")
-        hidden = normed if config.norm_output else x
-        return Output(hidden, linear_fp32(normed, self._head))
+        stream = pairs.stream(count)
+        stream = kernels.add(stream, mixed.flatten(1), self._o, self._inner_norm)
+        inner = kernels.gate(stream.normed, self._gate_up)
+        stream = kernels.add(stream, inner, self._down, self._final_norm)
+        hidden = self._norm(stream.x, "norm") if config.norm_output else stream.x
+        return Output(hidden, kernels.project(stream.normed, self._head, torch.float32))
 
     def _project(
         self, pairs: Pairs, weight: Weight, heads: Heads, at: Places, pool: KVPool
     ) -> Tensor:
         """Store keys and values; queries [R, heads, d], rotated."""
-        projected = linear(pairs.inputs, weight)
-        return self.kernels.rotate_and_store(
-            projected.view(len(projected), -1, self.config.head_dim),
-            heads,
-            pairs.rotation,
-            pool.keys(0),
-            pool.values(0),
-            at,
+        store = Store(pool.keys(0), pool.values(0), at)
+        return self.kernels.project_heads(
+            Normed(pairs.inputs), weight, heads, pairs.rotation, store
         )
-
-    def _add_norm(self, x: Tensor, change: Tensor, name: str) -> tuple[Tensor, Tensor]:
-        weight = self._norms[f"{name}.weight"]
-        return self.kernels.add_rms_norm(x, change, weight, self.config.rms_eps)
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
         return self.kernels.rms_norm(x, self._norms[f"{name}.weight"], self.config.rms_eps)

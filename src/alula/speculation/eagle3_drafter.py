@@ -190,5 +190,9 @@ class Eagle3Drafter(Drafter):
 
 
 def _taken(pairs: Pairs, rows: Tensor) -> Pairs:
-    rotation = Rotation(*(part[rows] for part in pairs.rotation))
-    return Pairs(pairs.inputs[rows], pairs.residual[rows], rotation)
+    return Pairs(
+        inputs=pairs.inputs[rows],
+        residual=pairs.residual[rows],
+        rotation=Rotation(*(part[rows] for part in pairs.rotation)),
+        room=None if pairs.room is None else pairs.room[:, rows],
+    )

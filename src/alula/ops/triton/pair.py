@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -27,6 +28,7 @@ def pair_kernel(
     residual,
     cos,
     sin,
+    room,
     table_stride,
     width,
     half,
@@ -37,7 +39,7 @@ def pair_kernel(
     block_half: tl.constexpr,
     overlaps: tl.constexpr,
 ):
-    """Program (r, 0) makes the embedding's half of pair r, (r, 1) the rest."""
+    """Program (r, 0) makes the embedding's half of pair r and zeroes its room, (r, 1) the rest."""
     release(overlaps)
     row, is_hidden = tl.program_id(0).to(tl.int64), tl.program_id(1) == 1
     at, low = tl.arange(0, block), tl.arange(0, block_half)
@@ -64,6 +66,9 @@ def pair_kernel(
         embedded = tl.load(table + token * table_stride + at, mask=inside, other=0.0)
         normed = _norm(embedded.to(inputs.dtype.element_ty), weight, width, eps)
         tl.store(inputs + row * 2 * width + at, normed, mask=inside)
+        if room is not None:
+            tl.store(room + row, tl.zeros((), tl.int64))
+            tl.store(room + tl.num_programs(0) + row, tl.zeros((), tl.int64))
 
 
 @triton.jit
@@ -81,11 +86,14 @@ def pair(
     inputs = hidden.new_empty(rows, 2 * width)
     residual = hidden.new_empty(rows, width)
     cos, sin = (weights.frequencies.new_empty(rows, 1, 2 * half) for _ in range(2))
+    # Half precision is too narrow for rows whose division a linear puts off.
+    is_wide = hidden.dtype != torch.float16
+    room = tokens.new_empty(2, rows) if is_wide else None
     block = triton.next_power_of_2(width)
     pair_kernel[(rows, 2)](
         *(hidden, sources, tokens, positions, weights.table),
         *(weights.embedding_norm, weights.hidden_norm, weights.frequencies),
-        *(inputs, residual, cos, sin),
+        *(inputs, residual, cos, sin, room),
         *(weights.table.stride(0), width, half, weights.eps, weights.scale),
         norms_residual=weights.norms_residual,
         block=block,
@@ -93,4 +101,4 @@ def pair(
         num_warps=warps(block),
         **dependent(hidden),
     )
-    return Pairs(inputs, residual, Rotation(cos, sin))
+    return Pairs(inputs, residual, Rotation(cos, sin), room)
