@@ -105,7 +105,7 @@ class _World:
                 temperatures=torch.tensor(self.temperatures),
                 page_table=self.page_table,
             ),
-            aux=aux.flatten(0, 1),
+            aux=tuple(part.contiguous() for part in aux.flatten(0, 1).split(HIDDEN, dim=1)),
             page_features=page_features,
             drafts=Drafts(*(torch.full((len(counts), self.shape.nodes), 7) for _ in range(2))),
             greedy=not any(self.temperatures),

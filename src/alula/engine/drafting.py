@@ -41,14 +41,14 @@ class Drafting:
         launch: Launch,
         path: Path,
         emission: Emission,
-        aux: Tensor | None,
+        aux: tuple[Tensor, ...],
         depth: int,
         *,
         greedy: bool,
     ) -> None:
         """Feed the drafter and keep its new drafts, up to `depth` levels deep.
 
-        `aux` [R, taps * h]: the target's states at the launch's rows. `greedy`: no sequence that
+        `aux`: the target's states [R, h] at the launch's rows, one for each tap. `greedy`: no sequence that
         emits is above temperature 0.
         """
         started = time.perf_counter()
@@ -60,7 +60,7 @@ class Drafting:
             self._learn((time.perf_counter() - started) / depth)
 
     def _round(
-        self, launch: Launch, path: Path, emission: Emission, aux: Tensor | None, greedy: bool
+        self, launch: Launch, path: Path, emission: Emission, aux: tuple[Tensor, ...], greedy: bool
     ) -> Round:
         lines = self._lines
         steps = min(path.rows.shape[1], launch.path.shape[2] + 1)
@@ -82,7 +82,7 @@ class Drafting:
                 page_table=launch.rows.page_table,
             ),
             aux=aux,
-            page_features=None if aux is None else self._page_features.room_for(aux),
+            page_features=self._page_features.room_for(*aux) if aux else None,
             drafts=Drafts(lines.draft_tokens, lines.draft_parents),
             greedy=greedy,
         )
@@ -92,7 +92,7 @@ class Drafting:
         launch: Launch,
         path: Path,
         emission: Emission,
-        aux: Tensor | None,
+        aux: tuple[Tensor, ...],
         depth: int,
         greedy: bool,
     ) -> None:
@@ -118,16 +118,17 @@ class Drafting:
         self.seconds_per_level = 0.9 * known + 0.1 * seconds if known else seconds
 
     def _features(
-        self, launch: Launch, path: Path, emission: Emission, aux: Tensor | None
+        self, launch: Launch, path: Path, emission: Emission, aux: tuple[Tensor, ...]
     ) -> _Features:
         """Features of all positions that this launch committed, and of those before prefix hits."""
         rows, positions = _committed(launch, path, emission)
         sequences = launch.rows.sequences[rows]
-        if aux is None:
+        if not aux:
             return _Features(None, sequences, positions)
         tables = launch.rows.page_table[sequences]
-        self._page_features.keep(aux[rows], tables, positions)
-        return self._with_hits(launch, aux[rows], sequences, positions)
+        values = torch.cat([part[rows] for part in aux], dim=-1)
+        self._page_features.keep(values, tables, positions)
+        return self._with_hits(launch, values, sequences, positions)
 
     def _with_hits(
         self, launch: Launch, values: Tensor, sequences: Tensor, positions: Tensor

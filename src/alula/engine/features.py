@@ -32,10 +32,11 @@ class PageFeatures:
         ends = positions % self._page_size == self._page_size - 1
         store[torch.where(ends, pages, self._pages - 1)] = values
 
-    def room_for(self, values: Tensor) -> Tensor:
-        """[pages, w], where features like `values` [F, w] are kept."""
+    def room_for(self, *parts: Tensor) -> Tensor:
+        """[pages, w], where features are kept that consist of `parts`."""
         if self._store is None:
-            self._store = values.new_zeros(self._pages, values.shape[1])
+            width = sum(part.shape[1] for part in parts)
+            self._store = parts[0].new_zeros(self._pages, width)
         return self._store
 
     def of(self, pages: Tensor) -> Tensor:

@@ -48,18 +48,21 @@ class Followed(NamedTuple):
     at: Places
 
 
-def catch_up(aux: Tensor, committed: Committed, page_features: Tensor, page_size: int) -> Followed:
-    """Gather what a drafter follows, from the target's states `aux` [S * (N + 1), w] of all nodes.
+def catch_up(
+    aux: tuple[Tensor, ...], committed: Committed, page_features: Tensor, page_size: int
+) -> Followed:
+    """Gather what a drafter follows, from the target's states of all nodes.
 
-    A committed feature that ends a page is kept in `page_features` [pages, w], whose last line is
+    `aux`: [S * (N + 1), h] each, side by side a feature of w elements. A committed feature that ends a page is kept in `page_features` [pages, w], whose last line is
     no sequence's.
     """
     sequences, steps = committed.path.shape
-    number = torch.arange(sequences, device=aux.device)
+    number = torch.arange(sequences, device=page_features.device)
     sequence = torch.cat((number, number.repeat_interleave(steps - 1)))
     step = _newest_first(committed.counts, steps)
     node = committed.path[sequence, step].clamp_min(0)
-    features = aux.view(sequences, -1, aux.shape[1])[sequence, node]
+    row = sequence * (len(aux[0]) // sequences) + node
+    features = torch.cat([part[row] for part in aux], dim=-1)
 
     positions = committed.last[sequence] + step
     behind = positions + 1

@@ -101,7 +101,11 @@ class Kernels(Protocol):
         """See `commit.commit`."""
 
     def catch_up(
-        self, aux: Tensor, committed: Committed, page_features: Tensor, page_size: int
+        self,
+        aux: tuple[Tensor, ...],
+        committed: Committed,
+        page_features: Tensor,
+        page_size: int,
     ) -> Followed:
         """See `catch_up.catch_up`."""
 

@@ -50,10 +50,10 @@ class Round(NamedTuple):
 
     committed: Committed
     roots: Roots
-    aux: Tensor | None
-    """[S * (N + 1), taps * h], the target's states at all nodes; None: no taps."""
+    aux: tuple[Tensor, ...]
+    """[S * (N + 1), h] each, the target's states at all nodes, one for each tap."""
     page_features: Tensor | None
-    """[pages, taps * h], where those are kept that end a page; there if `aux` is."""
+    """[pages, taps * h], where those are kept that end a page; there if there are any."""
     drafts: Drafts
     """Where the drafts go that the next round verifies."""
     greedy: bool
@@ -104,5 +104,5 @@ class Drafter(ABC):
 
     def draft_on(self, round_: Round, depth: int) -> None:
         """As `propose` after a dense launch, all of whose sequences draft; keeps the drafts."""
-        assert round_.aux is None, "a drafter with taps follows them"
+        assert not round_.aux, "a drafter with taps follows them"
         keep(round_.roots, round_.drafts, *self.propose(round_.without_features(), depth))

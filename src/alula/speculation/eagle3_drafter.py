@@ -94,7 +94,7 @@ class Eagle3Drafter(Drafter):
     @torch.inference_mode()
     def draft_on(self, round_: Round, depth: int) -> None:
         """See `Drafter.draft_on`."""
-        assert round_.aux is not None and round_.page_features is not None
+        assert round_.page_features is not None
         network, pool, roots = self._network, self._pool, round_.roots
         followed = network.kernels.catch_up(
             round_.aux, round_.committed, round_.page_features, pool.page_size

@@ -222,8 +222,8 @@ def draft_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], An
     columns = [meta(*shape, dtype=torch.int64) for shape in ((8,), (8, 99), (5, 16), (5,), (5, 5))]
     lines, history, table, last, path = columns
     committed = Committed(last, history, table, last, path[:, :4], last)
-    aux, kept = (meta(rows, 3 * model.hidden, dtype=dtype) for rows in (20, 64))
-    yield lambda: forms.catch_up(aux, committed, kept, 32)
+    aux, kept = meta(20, model.hidden, dtype=dtype), meta(64, 3 * model.hidden, dtype=dtype)
+    yield lambda: forms.catch_up((aux, aux, aux), committed, kept, 32)
     table_of, norm = (
         meta(model.vocabulary, model.hidden, dtype=dtype),
         meta(model.hidden, dtype=dtype),

@@ -47,9 +47,9 @@ def equal(found: object, expected: object) -> None:
 
 @pytest.mark.parametrize("sequences", [1, 4])
 @pytest.mark.parametrize("steps", [1, 4])
-@pytest.mark.parametrize("width", [24, 1030])
+@pytest.mark.parametrize(("parts", "width"), [(3, 24), (2, 1030), (4, 24)])
 def test_a_round_is_followed_as_the_reference_does(
-    sequences: int, steps: int, width: int, device: torch.device, dtype: torch.dtype
+    sequences: int, steps: int, parts: int, width: int, device: torch.device, dtype: torch.dtype
 ) -> None:
     nodes = steps + 2
     counts = torch.tensor([steps, 0, 1, max(steps - 1, 1)])[:sequences]
@@ -63,11 +63,12 @@ def test_a_round_is_followed_as_the_reference_does(
         path=path[:, :steps],
         counts=counts,
     )
-    aux = random(sequences * nodes, width).to(dtype)
-    kept = random(PAGES, width).to(dtype)
+    aux = [random(sequences * nodes, width, seed=part).to(dtype) for part in range(parts)]
+    kept = random(PAGES, parts * width).to(dtype)
     mine = kept.clone().to(device)
-    found = forms.catch_up(aux.to(device), Committed(*on(device, committed)), mine, PAGE)
-    equal(found, reference.catch_up(aux, committed, kept, PAGE))
+    there = tuple(part.to(device) for part in aux)
+    found = forms.catch_up(there, Committed(*on(device, committed)), mine, PAGE)
+    equal(found, reference.catch_up(tuple(aux), committed, kept, PAGE))
     assert torch.equal(mine[:-1].cpu(), kept[:-1])  # the last is no sequence's
 
 
@@ -94,6 +95,8 @@ def test_pairs_are_the_references(
     found = forms.pair(*mine, PairWeights(*on(device, weights)))  # type: ignore[arg-type]
     expected = reference.pair(*asked, weights)
     assert torch.equal(found.residual.cpu(), expected.residual) or norms_residual
+    assert (found.room is None) == (dtype == torch.float16)
+    assert found.room is None or not found.room.any()
     near = 2e-5 if dtype == torch.float32 else 2e-2
     torch.testing.assert_close(found.inputs.cpu(), expected.inputs, atol=near, rtol=near)
     torch.testing.assert_close(found.residual.cpu(), expected.residual, atol=near, rtol=near)

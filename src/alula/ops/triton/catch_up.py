@@ -12,11 +12,14 @@ from alula.ops.store import Places
 from alula.ops.triton.overlap import dependent, release, wait
 
 _BLOCK = 1024
+_MOST_PARTS = 3
 
 
 @triton.jit(do_not_specialize=["sequences", "steps", "nodes", "end"])
 def catch_up_kernel(
-    aux,
+    first,
+    second,
+    third,
     lines,
     history,
     page_table,
@@ -43,7 +46,9 @@ def catch_up_kernel(
     block: tl.constexpr,
     overlaps: tl.constexpr,
 ):
-    """Program (r, i) takes block i of pair r; the newest pairs come first, then the others."""
+    """Program (r, i, p) takes block i of part p of pair r; the newest pairs come first, then the
+    others.
+    """
     release(overlaps)
     row = tl.program_id(0).to(tl.int64)
     wait(overlaps)
@@ -58,15 +63,18 @@ def catch_up_kernel(
     behind = position + 1
     table = page_table + sequence * table_stride
 
+    part, whole = tl.program_id(2), tl.num_programs(2) * width
     at = tl.program_id(1) * block + tl.arange(0, block)
     inside = at < width
+    aux = tl.where(part == 0, first, tl.where(part == 1, second, third))
     feature = tl.load(aux + (sequence * nodes + node) * width + at, mask=inside)
-    tl.store(features + row * width + at, feature, mask=inside)
+    at += part * width
+    tl.store(features + row * whole + at, feature, mask=inside)
     if (behind % page_size == 0) & (step < count):
         page = tl.load(table + position // page_size)
-        tl.store(page_features + page * width + at, feature, mask=inside)
+        tl.store(page_features + page * whole + at, feature, mask=inside)
 
-    if tl.program_id(1) == 0:
+    if (tl.program_id(1) == 0) & (part == 0):
         line = tl.load(lines + sequence)
         known = tl.minimum(behind, end)
         tl.store(tokens + row, tl.load(history + line * history_stride + known))
@@ -78,23 +86,37 @@ def catch_up_kernel(
         tl.store(lanes + row, lane)
 
 
-def catch_up(aux: Tensor, committed: Committed, page_features: Tensor, page_size: int) -> Followed:
+def catch_up(
+    aux: tuple[Tensor, ...], committed: Committed, page_features: Tensor, page_size: int
+) -> Followed:
     """See `catch_up.catch_up`; aux and page_features are contiguous, the rest has contiguous
     lines.
     """
+    if len(aux) > _MOST_PARTS:
+        aux = (torch.cat(aux, dim=-1),)
+    first = aux[0]
     history, table, path = committed.history, committed.page_table, committed.path
-    (sequences, steps), width = path.shape, aux.shape[1]
+    (sequences, steps), (states, width) = path.shape, first.shape
     rows = sequences * steps
-    features = torch.empty(rows, width, dtype=aux.dtype, device=aux.device)
+    features = first.new_empty(rows, len(aux) * width)
     integers = [path.new_empty(rows) for _ in range(6)]
-    catch_up_kernel[(rows, triton.cdiv(width, _BLOCK))](
-        *(aux, committed.lines, history, table, committed.last, path, committed.counts),
+    catch_up_kernel[(rows, triton.cdiv(width, _BLOCK), len(aux))](
+        *(
+            *aux,
+            *[first] * (_MOST_PARTS - len(aux)),
+            committed.lines,
+            history,
+            table,
+            committed.last,
+            path,
+            committed.counts,
+        ),
         *(page_features, features, *integers),
-        *(sequences, steps, aux.shape[0] // sequences, history.shape[1] - 1, width),
+        *(sequences, steps, states // sequences, history.shape[1] - 1, width),
         *(history.stride(0), table.stride(0), path.stride(0)),
         page_size=page_size,
         block=_BLOCK,
-        **dependent(aux),
+        **dependent(first),
     )
     tokens, positions, last, slots, pages, lanes = integers
     return Followed(features, tokens, positions, last, slots, Places(pages, lanes))
