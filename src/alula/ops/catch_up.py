@@ -53,8 +53,8 @@ def catch_up(
 ) -> Followed:
     """Gather what a drafter follows, from the target's states of all nodes.
 
-    `aux`: [S * (N + 1), h] each, side by side a feature of w elements. A committed feature that ends a page is kept in `page_features` [pages, w], whose last line is
-    no sequence's.
+    `aux`: [S * (N + 1), h] each, side by side a feature of w elements. A committed feature that
+    ends a page is kept in `page_features` [pages, w], whose last line is no sequence's.
     """
     sequences, steps = committed.path.shape
     number = torch.arange(sequences, device=page_features.device)
