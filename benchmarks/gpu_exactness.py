@@ -1,0 +1,136 @@
+"""The same requests decoded in every way on a GPU: token ids and logits must be the same bits.
+
+    python benchmarks/gpu_exactness.py MODEL [--tokens 32] [--out FILE]
+
+Greedy and seeded requests; speculation off, chain and tree; alone and 2, 8, 32 at a time; an empty
+and a warm prefix cache; two sizes of prompt chunks. The log probabilities of the six likeliest
+tokens stand for the logits of committed rows. Against the reference on the CPU, whose rounding is
+another, greedy answers are compared, and where they part, how near the two tokens were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from alula.bench import results
+from alula.bench.decode import chat_ids
+from alula.bench.workloads import select
+from alula.engine.core import Engine
+from alula.engine.outputs import TokenLogprobs
+from alula.engine.settings import Settings
+from alula.engine.speculator import asked, drafter_for, speculator
+from alula.models.load import LoadedModel, load
+from alula.models.progress import silent
+from alula.sampling.params import SamplingParams
+
+OUT = Path(__file__).parent / "results" / "gpu_exactness.json"
+SHAPES = ("off", "chain:3", "tree:4x4:32")
+BATCHES = (1, 2, 8, 32)
+CHUNKS = (48, 512)
+REQUESTS, LIKELIEST = 50, 5
+
+Case = tuple[list[int], SamplingParams]
+Answer = tuple[list[int], list[TokenLogprobs]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--requests", type=int, default=REQUESTS)
+    parser.add_argument("--batches", default=",".join(map(str, BATCHES)))
+    parser.add_argument("--out", type=Path, default=OUT)
+    options = parser.parse_args()
+    dtype = "bfloat16" if options.device == "cuda" else "float32"
+    model = load(options.model, options.device, dtype, silent)
+    asked_for = cases(model, options.requests, options.tokens)
+    batches = tuple(map(int, options.batches.split(",")))
+    found = compared(model, asked_for, batches)
+    found["against the CPU"] = against_cpu(options.model, model, asked_for)
+    made = results.record(
+        "gpu_exactness",
+        vars(options) | {"model": Path(options.model).name},
+        found,
+        ("alula", "torch", "triton"),
+    )
+    results.write(options.out, made)
+    print("EXACT" if not found["differing"] else "NOT EXACT", flush=True)
+
+
+def cases(model: LoadedModel, count: int, tokens: int) -> list[Case]:
+    """Every other request is sampled."""
+    prompts = [chat_ids(model, workload.prompt) for workload in select()]
+    made = []
+    for number in range(count):
+        params = SamplingParams(
+            temperature=0.0, max_tokens=tokens, ignore_eos=True, logprobs=LIKELIEST
+        )
+        if number % 2:
+            params = replace(params, temperature=0.8, top_p=0.95, seed=number)
+        made.append((prompts[number % len(prompts)], params))
+    return made
+
+
+def compared(model: LoadedModel, asked_for: list[Case], batches: tuple[int, ...]) -> dict[str, Any]:
+    """All ways against the first: plain, alone, an empty cache, small chunks."""
+    expected: list[Answer] | None = None
+    ways, differing = 0, []
+    for shape, chunk, batch in itertools.product(SHAPES, CHUNKS, batches):
+        started = time.perf_counter()
+        made = engine(model, shape, batch, chunk)
+        for cache in ("empty", "warm"):
+            answers = answered(made, asked_for)
+            expected = expected or answers
+            ways += 1
+            tokens, logits = (
+                sum(a[part] != b[part] for a, b in zip(answers, expected, strict=True))
+                for part in (0, 1)
+            )
+            if tokens or logits:
+                differing.append([shape, chunk, batch, cache, tokens, logits])
+        launches = dict(made._runner.launches)
+        print(shape, chunk, batch, launches, f"{time.perf_counter() - started:.1f} s", flush=True)
+        del made
+    for way in differing:
+        print("differs:", way, flush=True)
+    return {"ways": ways, "requests": len(asked_for), "differing": differing}
+
+
+def engine(model: LoadedModel, shape: str, batch: int, chunk: int) -> Engine:
+    settings = Settings(max_sequences=batch, max_length=1024, cache_tokens=40_000, chunk_rows=chunk)
+    wish = asked(shape, None if shape == "off" else drafter_for(shape, "smollm2", None))
+    return Engine(model, settings, speculator(wish, model.decoder))
+
+
+def answered(made: Engine, asked_for: list[Case]) -> list[Answer]:
+    requests = [made.add(*case) for case in asked_for]
+    for _ in made.follow(requests):
+        pass
+    answers = [request.answers[0] for request in requests]
+    return [(list(a.sequence.output_ids), list(a.output().logprobs or [])) for a in answers]
+
+
+def against_cpu(path: str, model: LoadedModel, asked_for: list[Case]) -> dict[str, Any]:
+    """Greedy answers of the reference in fp32, and the gap of its two likeliest where they part."""
+    greedy = [case for case in asked_for if case[1].temperature == 0][:10]
+    here = answered(engine(model, "off", 8, 512), greedy)
+    there = answered(engine(load(path, "cpu", "float32", silent), "off", 8, 512), greedy)
+    gaps = []
+    for ours, theirs in zip(here, there, strict=True):
+        places = [
+            i for i, pair in enumerate(zip(ours[0], theirs[0], strict=True)) if pair[0] != pair[1]
+        ]
+        if places:
+            first, second = (logprob for _, logprob in theirs[1][places[0]].top[:2])
+            gaps.append({"token": places[0], "nats": round(first - second, 4)})
+    return {"answers": len(greedy), "parted": gaps}
+
+
+if __name__ == "__main__":
+    main()
