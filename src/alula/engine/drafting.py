@@ -48,8 +48,8 @@ class Drafting:
     ) -> None:
         """Feed the drafter and keep its new drafts, up to `depth` levels deep.
 
-        `aux`: the target's states [R, h] at the launch's rows, one for each tap. `greedy`: no sequence that
-        emits is above temperature 0.
+        `aux`: the target's states [R, h] at the launch's rows, one for each tap. `greedy`: no
+        sequence that emits is above temperature 0.
         """
         started = time.perf_counter()
         if launch.is_dense:
