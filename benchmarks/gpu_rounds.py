@@ -86,7 +86,7 @@ def speculator(decoder: Decoder, words: str, vocabulary: int) -> Speculator:
         dtype=torch.bfloat16,
         intermediate_size=target.intermediate_size,
     )
-    network = Eagle3(checkpoint, embed=decoder.embed, device=DEVICE, dtype=torch.bfloat16)
+    network = Eagle3(checkpoint, embedding=decoder.embedding, device=DEVICE, dtype=torch.bfloat16)
     return Speculator(Eagle3Drafter(network, shape, taps=checkpoint.config.taps(target.layers)))
 
 

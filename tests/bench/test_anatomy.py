@@ -40,6 +40,7 @@ ROUND = [
     ("advance_kernel", WALK),
     (COPY, WALK),
     ("commit_kernel", WALK),
+    ("catch_up_kernel", DRAFTER),
     ("linear_kernel", DRAFTER),
     ("attention_kernel", DRAFTER),
     ("void at::native::sbtopk::gatherTopK", DRAFTER),

@@ -2,12 +2,16 @@ import pytest
 import torch
 
 from alula.errors import ModelError
-from alula.speculation.drafter import DraftContext
+from alula.ops.catch_up import Committed
+from alula.ops.expand import Drafts, Roots
+from alula.speculation import eagle3
+from alula.speculation.drafter import DraftContext, Round
 from alula.speculation.eagle3 import Eagle3, Output
 from alula.speculation.eagle3_checkpoint import Eagle3Checkpoint, random_checkpoint
 from alula.speculation.eagle3_drafter import Eagle3Drafter
 from alula.speculation.tree import DraftTree, TreeShape, nodes_to, path_tokens, paths
 from eagle3_reference import SlowEagle3, slow_tree
+from launches import launches
 
 CPU = torch.device("cpu")
 HIDDEN, VOCABULARY, LAYERS, PAGE = 32, 60, 10, 4
@@ -20,8 +24,8 @@ class _Recorder(Eagle3):
         super().__init__(*args, **settings)
         self.outputs: list[Output] = []
 
-    def forward(self, pairs, plan, pool):
-        self.outputs.append(super().forward(pairs, plan, pool))
+    def forward(self, *args):
+        self.outputs.append(super().forward(*args))
         return self.outputs[-1]
 
 
@@ -47,9 +51,7 @@ class _World:
         pages = torch.randperm(len(lengths) * per_line, generator=generator)
         self.page_table = pages.view(len(lengths), per_line)
         self.keys = torch.randint(2**62, (len(lengths),), generator=generator)
-        self.network = _Recorder(
-            self.checkpoint, embed=self.table.__getitem__, device=CPU, window=window
-        )
+        self.network = _Recorder(self.checkpoint, embedding=self.table, device=CPU, window=window)
         self.drafter = Eagle3Drafter(self.network, shape, taps=config.taps(LAYERS))
         self.drafter.allocate(len(pages), PAGE, len(lengths), CPU)
 
@@ -77,6 +79,37 @@ class _World:
         spans = {line: range(length - 1) for line, length in enumerate(self.lengths)}
         lines = list(range(len(self.lengths))) if drafting is None else drafting
         return self.drafter.propose(self.context(spans, lines), depth or self.shape.depth)
+
+    def dense(self, counts: list[int], nodes: int) -> Round:
+        """What a launch leaves that committed as many positions of each sequence, in trees."""
+        lengths, tokens = torch.tensor(self.lengths), torch.tensor(counts)
+        generator = torch.Generator().manual_seed(3)
+        path = torch.stack([torch.randperm(nodes, generator=generator) for _ in counts]) + 1
+        path = torch.nn.functional.pad(path, (1, 0)).where(
+            torch.arange(nodes + 1) < tokens[:, None], -1
+        )
+        aux = torch.full((len(counts), nodes + 1, self.features.shape[2]), 9.0)
+        last = lengths - tokens - 1
+        for line, count in enumerate(counts):
+            committed = last[line] + torch.arange(count)
+            aux[line, path[line, :count]] = self.features[line, committed]
+        lines = torch.arange(len(counts))
+        page_features = torch.zeros(1 + self.page_table.numel(), aux.shape[2])
+        return Round(
+            Committed(lines, self.history, self.page_table, last, path, tokens),
+            Roots(
+                lines=lines,
+                lengths=lengths,
+                limits=torch.full_like(lengths, 999),
+                keys=self.keys,
+                temperatures=torch.tensor(self.temperatures),
+                page_table=self.page_table,
+            ),
+            aux=tuple(part.contiguous() for part in aux.flatten(0, 1).split(HIDDEN, dim=1)),
+            page_features=page_features,
+            drafts=Drafts(*(torch.full((len(counts), self.shape.nodes), 7) for _ in range(2))),
+            greedy=not any(self.temperatures),
+        )
 
     def slow(self, line: int) -> SlowEagle3:
         length = self.lengths[line]
@@ -139,7 +172,7 @@ def test_an_embedding_of_its_own_is_used():
     own = torch.randn(VOCABULARY, HIDDEN, generator=torch.Generator().manual_seed(5))
     tensors = {**world.checkpoint.tensors, "embed_tokens.weight": own}
     checkpoint = Eagle3Checkpoint(world.checkpoint.config, tensors)
-    network = Eagle3(checkpoint, embed=world.table.__getitem__, device=CPU)
+    network = Eagle3(checkpoint, embedding=world.table, device=CPU)
     drafter = Eagle3Drafter(network, CHAIN, taps=(2, 5, 7))
     drafter.allocate(8, PAGE, 1, CPU)
     found = drafter.propose(world.context({0: range(5)}, [0]), 4)
@@ -156,6 +189,78 @@ def test_the_draft_equals_a_slow_expansion(shape, temperature):
     assert tree.nodes == nodes_to(shape, shape.depth)
     for line in range(3):
         assert _paths(tree, line) == world.expected(line)
+
+
+def follow_and_draft_on(world: _World) -> None:
+    """A tight launch, then a dense one; the drafts are those of a slow expansion."""
+    counts = [1, 4, 2]
+    before = {
+        line: range(length - 1 - count)
+        for line, (length, count) in enumerate(zip(world.lengths, counts, strict=True))
+    }
+    world.drafter.propose(world.context(before, []), 0)
+    dense = world.dense(counts, nodes=5)
+    world.drafter.draft_on(dense, world.shape.depth)
+    for line in range(3):
+        assert _paths(DraftTree(*dense.drafts), line) == world.expected(line)
+    # Position 7 ends a page, and is committed in the second sequence alone.
+    kept = dense.page_features.any(dim=1).nonzero()[:, 0].tolist()
+    assert [page for page in kept if page < len(dense.page_features) - 1] == [
+        int(world.page_table[1, 1])
+    ]
+    assert torch.equal(dense.page_features[world.page_table[1, 1]], world.features[1, 7])
+
+
+@pytest.mark.parametrize("shape", [CHAIN, TREE])
+@pytest.mark.parametrize("temperatures", [[0.0] * 3, [0.0, 0.7, 1.5]])
+def test_a_dense_round_is_drafted_on_as_any_other(shape, temperatures):
+    follow_and_draft_on(_World([6, 11, 4], shape, temperatures=temperatures))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy remarks on infinities
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has its own proof")
+@pytest.mark.parametrize("settings", [{}, {"norm_before_residual": True}])
+@pytest.mark.parametrize("shape", [CHAIN, TREE])
+def test_the_kernels_draft_on_alike(shape, settings, monkeypatch):
+    pytest.importorskip("triton")
+    from alula.ops import triton as forms
+
+    monkeypatch.setattr(eagle3, "kernels_for", lambda _: forms)
+    follow_and_draft_on(_World([6, 11, 4], shape, temperatures=[0.0, 0.7, 1.5], **settings))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="counts what the interpreter runs")
+@pytest.mark.parametrize(("shape", "most"), [(TreeShape(3, 1, 3), 29), (TreeShape(4, 4, 32), 38)])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_dense_round_takes_few_launches(shape, most, temperature, monkeypatch):
+    """9 a level (6 of them the network's), 2 more to catch up, and no operation of torch."""
+    pytest.importorskip("triton")
+    from alula.ops import triton as forms
+
+    monkeypatch.setattr(eagle3, "kernels_for", lambda _: forms)
+    world = _World([6, 11], shape, temperatures=[temperature] * 2)
+    dense = world.dense([1, 3], nodes=4)
+    with launches(monkeypatch) as counts:
+        world.drafter.draft_on(dense, shape.depth)
+    assert all(name.endswith("_kernel") for name in counts), counts
+    assert counts.total() <= most
+
+
+def test_a_dense_round_without_a_draft_is_followed():
+    world = _World([6, 11, 4], TREE)
+    counts = [1, 4, 2]
+    world.lengths = [length - count for length, count in zip(world.lengths, counts, strict=True)]
+    world.propose()
+    world.lengths = [6, 11, 4]
+    dense = world.dense(counts, nodes=5)
+    world.drafter.draft_on(dense, 0)
+    assert (dense.drafts.tokens == -1).all()
+    world.lengths = [7, 12, 5]
+    spans = {line: range(length - 2, length - 1) for line, length in enumerate(world.lengths)}
+    found = world.drafter.propose(world.context(spans, [0, 1, 2]), 3)
+    for line in range(3):
+        assert _paths(found, line) == world.expected(line)
 
 
 @pytest.mark.parametrize("shape", [CHAIN, TREE])

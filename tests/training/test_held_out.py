@@ -34,7 +34,7 @@ def test_tau_of_greedy_text_equals_that_of_decoding_it(tiny_model, tmp_path):
     judge = Judge(DenseTarget(model.decoder), trainer.taps, trainer.draft_ids, DEPTH)
     found = judge.walk(trainer.network, batches)
     checkpoint = as_checkpoint(trainer.network, trainer.draft_ids, torch.float32)
-    network = Eagle3(checkpoint, embed=model.decoder.embed, device=model.decoder.device)
+    network = Eagle3(checkpoint, embedding=model.decoder.embedding, device=model.decoder.device)
     drafter = Eagle3Drafter(network, TreeShape(DEPTH, 1, DEPTH), taps=trainer.taps)
     engine = Engine(model, Settings(max_length=128, max_sequences=2), Speculator(drafter))
     requests = []

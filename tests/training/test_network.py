@@ -6,6 +6,7 @@ from torch import Tensor
 
 from alula.cache.pool import KVPool
 from alula.ops.rows import Rows
+from alula.ops.store import places
 from alula.speculation.eagle3 import Eagle3
 from alula.speculation.eagle3_checkpoint import Eagle3Checkpoint, random_checkpoint
 from alula.training.network import DraftNetwork, Teacher, weighted
@@ -137,7 +138,7 @@ def test_logits_of_every_step_equal_those_of_cached_inference(settings):
 
 def _cached(world: _World, line: int, t: int) -> list[Tensor]:
     """Logits of drafting from pair t along the text, over a key-value pool."""
-    network = Eagle3(world.checkpoint, embed=world.table.__getitem__, device=torch.device("cpu"))
+    network = Eagle3(world.checkpoint, embedding=world.table, device=torch.device("cpu"))
     config, page = world.checkpoint.config, 32
     pool = KVPool(
         layers=1,
@@ -163,8 +164,7 @@ def _cached(world: _World, line: int, t: int) -> list[Tensor]:
             first=1,
         )
         plan = network.plan(rows, pool)
-        network.store(pairs, slots, pool)
-        output = network.forward(pairs, plan, pool)
+        output = network.forward(pairs, places(slots, page), plan, pool)
         found.append(output.logits[-1])
         slots = slots[-1:] + 1
         if t + 2 + step < LENGTHS[line]:

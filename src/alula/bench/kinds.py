@@ -21,15 +21,27 @@ GAPS = "launch gaps"
 KINDS = (LINEAR, ATTENTION, NORM, ROPE, ACTIVATION, SAMPLING, WALK, DRAFTER, OTHER, GAPS)
 
 _NAMED = (
-    (LINEAR, ("linear_kernel", "gemm", "gemv", "nvjet", "cutlass", "splitkreduce")),
+    (
+        LINEAR,
+        (
+            "linear_kernel",
+            "gate_kernel",
+            "heads_kernel",
+            "gemm",
+            "gemv",
+            "nvjet",
+            "cutlass",
+            "splitkreduce",
+        ),
+    ),
     (ATTENTION, ("attention_kernel", "attend", "flash", "fmha")),
-    (NORM, ("rms_norm",)),
+    (NORM, ("rms_norm", "add_scale_kernel")),
     (ROPE, ("rotate_kernel",)),
     (ACTIVATION, ("silu",)),
     (SAMPLING, ("adjust_kernel", "draw_kernel", "choose_kernel", "search_kernel")),
     (WALK, ("walk_kernel", "advance_kernel", "commit_kernel")),
 )
-_OF_A_WALK = ("walk_kernel", "advance_kernel")
+_OF_A_WALK, _OF_A_DRAFTER = ("walk_kernel", "advance_kernel"), "catch_up_kernel"
 
 
 def by_name(name: str) -> str:
@@ -42,8 +54,8 @@ def kinds(names: Sequence[str]) -> list[str]:
     """The kinds of one round's kernels in the order they run.
 
     From the last linear before the walk (the head) to the walk, all is sampling. Behind the walk
-    all is commit until the drafter's first linear, and the drafter's from there on. Where nothing
-    walks, names decide alone.
+    all is commit until the drafter catches up or its first linear, and the drafter's from there
+    on. Where nothing walks, names decide alone.
     """
     found = [by_name(name) for name in names]
     walks = [at for at, name in enumerate(names) if any(part in name for part in _OF_A_WALK)]
@@ -52,7 +64,8 @@ def kinds(names: Sequence[str]) -> list[str]:
         return found
     linears = [at for at, kind in enumerate(found) if kind == LINEAR]
     head = max((at for at in linears if at < walk), default=-1)
-    drafter = min((at for at in linears if at > walk), default=len(names))
+    begins = [*linears, *(at for at, name in enumerate(names) if _OF_A_DRAFTER in name)]
+    drafter = min((at for at in begins if at > walk), default=len(names))
     found[head + 1 : walk] = [SAMPLING] * (walk - head - 1)
     found[walk:drafter] = [WALK] * (drafter - walk)
     found[drafter:] = [DRAFTER] * (len(names) - drafter)

@@ -335,7 +335,9 @@ def _network(subject: Subject, decoder: Decoder) -> Eagle3:
         head_dim=target.head_dim,
         max_positions=target.max_positions,
     )
-    return Eagle3(checkpoint, embed=decoder.embed, device=decoder.device, dtype=decoder.dtype)
+    return Eagle3(
+        checkpoint, embedding=decoder.embedding, device=decoder.device, dtype=decoder.dtype
+    )
 
 
 def _tree_shape(words: str) -> TreeShape:

@@ -12,7 +12,9 @@ from alula.engine.features import PageFeatures
 from alula.engine.launch import Launch
 from alula.engine.lines import Lines
 from alula.ops.advance import Emission
-from alula.speculation.drafter import DraftContext, Drafter
+from alula.ops.catch_up import Committed
+from alula.ops.expand import Drafts, Roots
+from alula.speculation.drafter import DraftContext, Drafter, Round
 from alula.speculation.walk import Path
 
 
@@ -40,25 +42,63 @@ class Drafting:
         launch: Launch,
         path: Path,
         emission: Emission,
-        aux: Tensor | None,
+        aux: tuple[Tensor, ...],
         depth: int,
         *,
         greedy: bool,
     ) -> None:
         """Feed the drafter and keep its new drafts, up to `depth` levels deep.
 
-        `aux` [R, taps * h]: the target's states at the launch's rows. `greedy`: no sequence that
-        emits is above temperature 0.
+        `aux`: the target's states [R, h] at the launch's rows, one for each tap. `greedy`: no
+        sequence that emits is above temperature 0.
         """
         started = time.perf_counter()
-        features = self._features(launch, path, emission, aux)
-        lines, ended = self._lines, emission.stopped | emission.full
         if launch.is_dense:
-            drafting = torch.arange(len(ended), device=ended.device)
-            latest = drafting * _steps(launch, path) + (emission.counts - 1).clamp_min(0)
+            self._drafter.draft_on(self._round(launch, path, emission, aux, greedy), depth)
         else:
-            drafting = (~ended).nonzero()[:, 0]
-            latest = torch.searchsorted(features.sequences, drafting, right=True) - 1
+            self._propose(launch, path, emission, aux, depth, greedy)
+        if depth and len(launch.chunks) == 0:
+            self._learn((time.perf_counter() - started) / depth)
+
+    def _round(
+        self, launch: Launch, path: Path, emission: Emission, aux: tuple[Tensor, ...], greedy: bool
+    ) -> Round:
+        lines = self._lines
+        steps = min(path.rows.shape[1], launch.path.shape[2] + 1)
+        return Round(
+            committed=Committed(
+                lines=launch.lines,
+                history=lines.history,
+                page_table=launch.rows.page_table,
+                last=launch.last,
+                path=path.rows[:, :steps],
+                counts=emission.counts,
+            ),
+            roots=Roots(
+                lines=launch.lines,
+                lengths=lines.lengths,
+                limits=lines.limits,
+                keys=lines.sampling.key,
+                temperatures=lines.sampling.temperature,
+                page_table=launch.rows.page_table,
+            ),
+            aux=aux,
+            page_features=self._page_features.room_for(*aux) if aux else None,
+            drafts=Drafts(lines.draft_tokens, lines.draft_parents),
+            greedy=greedy,
+        )
+
+    def _propose(
+        self,
+        launch: Launch,
+        path: Path,
+        emission: Emission,
+        aux: tuple[Tensor, ...],
+        depth: int,
+        greedy: bool,
+    ) -> None:
+        lines, features = self._lines, self._features(launch, path, emission, aux)
+        drafting = (~(emission.stopped | emission.full)).nonzero()[:, 0]
         context = DraftContext(
             history=lines.history[launch.lines],
             lengths=lines.lengths[launch.lines],
@@ -69,31 +109,27 @@ class Drafting:
             feature_sequences=features.sequences,
             feature_positions=features.positions,
             drafting=drafting,
-            latest=latest,
+            latest=torch.searchsorted(features.sequences, drafting, right=True) - 1,
             greedy=greedy,
         )
-        tree = self._drafter.propose(context, depth)
-        if launch.is_dense:
-            tree = tree._replace(tokens=tree.tokens.masked_fill(ended[:, None], -1))
-        lines.keep_draft(launch.lines, tree)
-        if depth and len(launch.chunks) == 0:
-            self._learn((time.perf_counter() - started) / depth)
+        lines.keep_draft(launch.lines, self._drafter.propose(context, depth))
 
     def _learn(self, seconds: float) -> None:
         known = self.seconds_per_level
         self.seconds_per_level = 0.9 * known + 0.1 * seconds if known else seconds
 
     def _features(
-        self, launch: Launch, path: Path, emission: Emission, aux: Tensor | None
+        self, launch: Launch, path: Path, emission: Emission, aux: tuple[Tensor, ...]
     ) -> _Features:
         """Features of all positions that this launch committed, and of those before prefix hits."""
         rows, positions = _committed(launch, path, emission)
         sequences = launch.rows.sequences[rows]
-        if aux is None:
+        if not aux:
             return _Features(None, sequences, positions)
         tables = launch.rows.page_table[sequences]
-        self._page_features.keep(aux[rows], tables, positions)
-        return self._with_hits(launch, aux[rows], sequences, positions)
+        values = torch.cat([part[rows] for part in aux], dim=-1)
+        self._page_features.keep(values, tables, positions)
+        return self._with_hits(launch, values, sequences, positions)
 
     def _with_hits(
         self, launch: Launch, values: Tensor, sequences: Tensor, positions: Tensor
@@ -112,22 +148,8 @@ class Drafting:
         )
 
 
-def _steps(launch: Launch, path: Path) -> int:
-    """The longest path a dense launch may accept, the root counted."""
-    return min(path.rows.shape[1], launch.path.shape[2] + 1)
-
-
 def _committed(launch: Launch, path: Path, emission: Emission) -> tuple[Tensor, Tensor]:
-    """Rows that stay, by sequence, and their positions: accepted paths, then chunks.
-
-    Of a dense launch those too that a path might have had: what is kept of them lies behind the
-    sequence's end, to be overwritten before it is read.
-    """
-    if launch.is_dense:
-        nodes = path.rows[:, : _steps(launch, path)].clamp_min(0)
-        step = torch.arange(nodes.shape[1], device=nodes.device)
-        rows = launch.row_numbers.gather(1, nodes)
-        return rows.flatten(), (launch.last[:, None] + step).flatten()
+    """Rows that stay, by sequence, and their positions: accepted paths, then chunks."""
     rounds = len(launch.lines) - len(launch.chunks)
     at = torch.arange(path.rows.shape[1], device=path.rows.device)
     sequence, step = (at < emission.counts[:rounds, None]).nonzero(as_tuple=True)

@@ -26,12 +26,18 @@ class PageFeatures:
 
         `page_tables` [F, P] holds each one's sequence's table.
         """
-        if self._store is None:
-            self._store = values.new_zeros(self._pages, values.shape[1])
+        store = self.room_for(values)
         numbers = positions // self._page_size
         pages = page_tables.gather(1, numbers[:, None])[:, 0]
         ends = positions % self._page_size == self._page_size - 1
-        self._store[torch.where(ends, pages, self._pages - 1)] = values
+        store[torch.where(ends, pages, self._pages - 1)] = values
+
+    def room_for(self, *parts: Tensor) -> Tensor:
+        """[pages, w], where features are kept that consist of `parts`."""
+        if self._store is None:
+            width = sum(part.shape[1] for part in parts)
+            self._store = parts[0].new_zeros(self._pages, width)
+        return self._store
 
     def of(self, pages: Tensor) -> Tensor:
         """Features [M, w] of the last positions of `pages` [M]."""

@@ -158,7 +158,7 @@ def _eagle3(shape: TreeShape, checkpoint: Eagle3Checkpoint, decoder: Decoder) ->
     )
     network = Eagle3(
         checkpoint,
-        embed=decoder.embed,
+        embedding=decoder.embedding,
         device=decoder.device,
         dtype=decoder.dtype if checkpoint.dtype is torch.float16 else None,
     )

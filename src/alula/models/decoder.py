@@ -30,8 +30,8 @@ class Hidden(NamedTuple):
 
     last: Normed
     """[R, h] under the final norm."""
-    aux: Tensor | None
-    """[R, taps * h] residual stream at the tapped layers, None without taps."""
+    aux: tuple[Tensor, ...]
+    """[R, h] each: the residual stream at the tapped layers, in the order of the taps."""
 
 
 class Decoder:
@@ -87,8 +87,7 @@ class Decoder:
         """Compute rows of token ids [R], writing their keys and values to the pool.
 
         `taps`: layer numbers (0 … layers) whose *input* residual stream is kept; `layers` means
-        the last one's output, before the final norm. `aux` holds them in the order of `taps`.
-        `prepared`: what is known of the rows already.
+        the last one's output, before the final norm. `prepared`: what is known of the rows already.
         """
         kernels = self.kernels
         plan = kernels.plan(rows, pool.page_size, self._heads)
@@ -106,8 +105,7 @@ class Decoder:
         for index, (layer, following) in enumerate(zip(self.layers, norms, strict=True)):
             stream = layer(stream, index, launch, following)
             tapped[index + 1] = stream.x
-        aux = torch.cat([tapped[tap] for tap in taps], dim=-1) if taps else None
-        return Hidden(stream.normed, aux)
+        return Hidden(stream.normed, tuple(tapped[tap] for tap in taps))
 
     @torch.inference_mode()
     def logits(self, hidden: Normed) -> Tensor:

@@ -10,11 +10,14 @@ from torch import Tensor
 
 from alula.ops.advance import Advanced
 from alula.ops.attention import Heads, Plan
+from alula.ops.catch_up import Committed, Followed
 from alula.ops.cross_entropy import Compared
+from alula.ops.expand import Candidates, Drafts, Frontier, Growth, Roots
 from alula.ops.layer import Store, Stream
 from alula.ops.linear import DenseWeight, Weight
 from alula.ops.lines import LineState
 from alula.ops.norm import Norm, Normed
+from alula.ops.pair import Pairs, PairWeights
 from alula.ops.prepare import Prepared
 from alula.ops.restrict import Restricted
 from alula.ops.rope import Rotation
@@ -130,6 +133,47 @@ class Kernels(Protocol):
         self, store: Tensor, page_table: Tensor, last: Tensor, path: Tensor, counts: Tensor
     ) -> None:
         """See `commit.commit`."""
+
+    def catch_up(
+        self,
+        aux: tuple[Tensor, ...],
+        committed: Committed,
+        page_features: Tensor,
+        page_size: int,
+    ) -> Followed:
+        """See `catch_up.catch_up`."""
+
+    def pair(
+        self,
+        hidden: Tensor,
+        sources: Tensor | None,
+        tokens: Tensor,
+        positions: Tensor,
+        weights: PairWeights,
+    ) -> Pairs:
+        """See `pair.pair`."""
+
+    def grow(
+        self,
+        logits: Tensor,
+        roots: Roots,
+        growth: Growth,
+        found: Candidates,
+        frontier: Frontier | None,
+    ) -> Frontier:
+        """See `expand.grow`."""
+
+    def finish(
+        self,
+        logits: Tensor,
+        roots: Roots,
+        growth: Growth,
+        found: Candidates,
+        frontier: Frontier | None,
+        nodes: int,
+        drafts: Drafts,
+    ) -> None:
+        """See `expand.finish`."""
 
     def restrict(self, logits: Tensor, ids: Tensor, dtype: torch.dtype) -> Restricted:
         """See `restrict.restrict`."""

@@ -3,12 +3,15 @@
 from alula.ops.activation import silu_and_mul, silu_and_mul_gradient
 from alula.ops.advance import advance, settle
 from alula.ops.attention import plan
+from alula.ops.catch_up import catch_up
 from alula.ops.commit import commit
 from alula.ops.cross_entropy import cross_entropy, cross_entropy_gradient
+from alula.ops.expand import finish, grow
 from alula.ops.layer import add, embed, gate, project, project_heads
 from alula.ops.linear import lay_out
 from alula.ops.norm import add_rms_norm, rms_norm
 from alula.ops.own_key import attend_own, attend_own_gradient
+from alula.ops.pair import pair
 from alula.ops.prepare import prepare
 from alula.ops.restrict import restrict
 from alula.ops.rope import rotate
@@ -28,14 +31,18 @@ __all__ = [
     "advance",
     "attend_own",
     "attend_own_gradient",
+    "catch_up",
     "commit",
     "cross_entropy",
     "cross_entropy_gradient",
     "embed",
     "find",
+    "finish",
     "gate",
+    "grow",
     "lay_out",
     "name",
+    "pair",
     "plan",
     "prepare",
     "project",

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from alula.ops.catch_up import Committed
+from alula.ops.expand import Drafts, Roots, keep
 from alula.speculation.tree import DraftTree, TreeShape
 
 
@@ -43,6 +45,39 @@ class DraftContext(NamedTuple):
     """All of these sequences are known to be at temperature 0."""
 
 
+class Round(NamedTuple):
+    """What a dense launch of S sequences leaves to a drafter, on the device."""
+
+    committed: Committed
+    roots: Roots
+    aux: tuple[Tensor, ...]
+    """[S * (N + 1), h] each, the target's states at all nodes, one for each tap."""
+    page_features: Tensor | None
+    """[pages, taps * h], where those are kept that end a page; there if there are any."""
+    drafts: Drafts
+    """Where the drafts go that the next round verifies."""
+    greedy: bool
+    """All of these sequences are known to be at temperature 0."""
+
+    def without_features(self) -> DraftContext:
+        """For drafters that look at the history alone."""
+        lines = self.roots.lines
+        numbers = torch.arange(len(lines), device=lines.device)
+        return DraftContext(
+            history=self.committed.history[lines],
+            lengths=self.roots.lengths[lines],
+            page_table=self.roots.page_table,
+            keys=self.roots.keys[lines],
+            temperatures=self.roots.temperatures[lines],
+            features=None,
+            feature_sequences=numbers[:0],
+            feature_positions=numbers[:0],
+            drafting=numbers,
+            latest=numbers,
+            greedy=self.greedy,
+        )
+
+
 class Drafter(ABC):
     """Proposes the tokens that the target is likely to choose next."""
 
@@ -66,3 +101,8 @@ class Drafter(ABC):
         Returns a tree for all S sequences in the drafter's shape cut to `depth`, token -1 where
         nothing is drafted.
         """
+
+    def draft_on(self, round_: Round, depth: int) -> None:
+        """As `propose` after a dense launch, all of whose sequences draft; keeps the drafts."""
+        assert not round_.aux, "a drafter with taps follows them"
+        keep(round_.roots, round_.drafts, *self.propose(round_.without_features(), depth))

@@ -7,7 +7,7 @@ and the token at t + 1; it predicts the token at t + 2. The feature is the targe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -17,22 +17,13 @@ from alula.cache.pool import KVPool
 from alula.models.rope import inverse_frequencies
 from alula.ops.attention import Heads, Plan
 from alula.ops.kernels import Kernels, kernels_for
-from alula.ops.linear import DenseWeight, Weight, linear, linear_fp32
-from alula.ops.rope import Rotation, rotary_table
+from alula.ops.layer import Store
+from alula.ops.linear import DenseWeight, Weight, linear
+from alula.ops.norm import Norm, Normed
+from alula.ops.pair import Pairs, PairWeights
 from alula.ops.rows import Rows
-from alula.ops.store import places
+from alula.ops.store import Places
 from alula.speculation.eagle3_checkpoint import Eagle3Checkpoint
-
-
-class Pairs(NamedTuple):
-    """R pairs, ready for the layer."""
-
-    inputs: Tensor
-    """[R, 2h], the normed embedding, then the normed hidden state."""
-    residual: Tensor
-    """[R, h]"""
-    positions: Tensor
-    """[R] int64, rotary positions: those of the features."""
 
 
 class Output(NamedTuple):
@@ -51,12 +42,12 @@ class Eagle3:
         self,
         checkpoint: Eagle3Checkpoint,
         *,
-        embed: Callable[[Tensor], Tensor],
+        embedding: Tensor,
         device: torch.device,
         dtype: torch.dtype | None = None,
         window: int | None = None,
     ) -> None:
-        """`embed` is the target's, ids [R] to [R, h]; a drafter with its own does not use it.
+        """`embedding` [V, h] is the target's; a drafter with its own does not use it.
 
         `dtype`: None keeps the checkpoint's. `window` limits attention to as many positions, the
         drafter's own position limit always does.
@@ -66,19 +57,30 @@ class Eagle3:
         self.device = device
         self.window = min(window or self.config.max_positions, self.config.max_positions)
         self.target_ids = checkpoint.target_ids.to(device)
-        self._kernels = kernels_for(device)
-        tensors = _Placed(checkpoint.tensors, device, self.dtype, self._kernels)
-        self._norms = {name: tensors.place(name) for name in tensors.norms()}
+        self.kernels = kernels_for(device)
+        tensors = _Placed(checkpoint.tensors, device, self.dtype, self.kernels)
+        self._norms = {name: tensors.place(name).float() for name in tensors.norms()}
+        self._inner_norm, self._final_norm = (
+            Norm(self._norms[f"{name}.weight"], self.config.rms_eps)
+            for name in ("midlayer.post_attention_layernorm", "norm")
+        )
         self._fc = tensors.weight("fc")
-        self._q = tensors.weight("midlayer.self_attn.q_proj")
-        self._kv = tensors.weight("midlayer.self_attn.k_proj", "midlayer.self_attn.v_proj")
+        self._qkv, self._kv = tensors.attention(self.config.heads * self.config.head_dim)
         self._o = tensors.weight("midlayer.self_attn.o_proj")
         self._gate_up = tensors.weight("midlayer.mlp.gate_proj", "midlayer.mlp.up_proj")
         self._down = tensors.weight("midlayer.mlp.down_proj")
         self._head = tensors.weight("lm_head")
-        self._embed = tensors.embedding() or embed
-        frequencies, self._rope_scale = inverse_frequencies(self.config.rope, self.config.head_dim)
-        self._frequencies = frequencies.to(device)
+        frequencies, scale = inverse_frequencies(self.config.rope, self.config.head_dim)
+        own = tensors.embedding()
+        self._pair_weights = PairWeights(
+            table=embedding if own is None else own,
+            embedding_norm=self._norms["midlayer.input_layernorm.weight"],
+            hidden_norm=self._norms["midlayer.hidden_norm.weight"],
+            eps=self.config.rms_eps,
+            frequencies=frequencies.to(device),
+            scale=scale,
+            norms_residual=self.config.norm_before_residual,
+        )
 
     def fuse(self, features: Tensor) -> Tensor:
         """The target's features [R, taps * h_target] as hidden states [R, h]."""
@@ -90,12 +92,14 @@ class Eagle3:
             x = torch.cat([self._norm(part, f"fc_norm.{i}") for i, part in parts], dim=-1)
         return linear(x, self._fc)
 
-    def pair(self, hidden: Tensor, tokens: Tensor, positions: Tensor) -> Pairs:
-        """Join hidden states [R, h] of `positions` [R] with the tokens [R] that follow them."""
-        normed = self._norm(hidden, "midlayer.hidden_norm")
-        embedded = self._norm(self._embed(tokens).to(self.dtype), "midlayer.input_layernorm")
-        residual = normed if self.config.norm_before_residual else hidden
-        return Pairs(torch.cat((embedded, normed), dim=-1), residual, positions)
+    def pair(
+        self, hidden: Tensor, tokens: Tensor, positions: Tensor, sources: Tensor | None = None
+    ) -> Pairs:
+        """Join hidden states of `positions` [R] with the tokens [R] that follow them.
+
+        `hidden` [R, h], or [·, h] of which `sources` [R] are taken. `positions` are rotary.
+        """
+        return self.kernels.pair(hidden, sources, tokens, positions, self._pair_weights)
 
     def plan(self, rows: Rows, pool: KVPool) -> Plan:
         """Where the keys of `rows` lie and which of them the window leaves in sight.
@@ -103,50 +107,47 @@ class Eagle3:
         To be called before these keys are stored.
         """
         heads = Heads(self.config.heads, self.config.kv_heads)
-        plan = self._kernels.plan(rows, pool.page_size, heads, self.window)
+        plan = self.kernels.plan(rows, pool.page_size, heads, self.window)
         pool.clear_unwritten(plan)
         return plan
 
-    def store(self, pairs: Pairs, slots: Tensor, pool: KVPool) -> None:
-        """Write the pairs' keys and values at `slots` [R].
+    def store(self, pairs: Pairs, at: Places, pool: KVPool) -> None:
+        """Write the pairs' keys and values.
 
         With one layer they depend on the pair alone, so that nothing else need be computed for
         pairs that draft nothing.
         """
-        config = self.config
-        projected = linear(pairs.inputs, self._kv)
-        self._kernels.rotate_and_store(
-            projected.view(len(slots), 2 * config.kv_heads, config.head_dim),
-            Heads(0, config.kv_heads),
-            self._rotation(pairs.positions),
-            pool.keys(0),
-            pool.values(0),
-            places(slots, pool.page_size),
-        )
+        self._project(pairs, self._kv, Heads(0, self.config.kv_heads), at, pool)
 
-    def forward(self, pairs: Pairs, plan: Plan, pool: KVPool) -> Output:
-        """Run the layer over pairs whose keys are stored; `plan` says what each of them sees."""
-        config = self.config
-        q = linear(pairs.inputs, self._q).view(-1, config.heads, config.head_dim)
-        q = self._kernels.rotate(q, self._rotation(pairs.positions))
+    def forward(
+        self, pairs: Pairs, at: Places, plan: Plan, pool: KVPool, count: int | None = None
+    ) -> Output:
+        """Store R pairs and run the layer over the first `count`, all if None.
+
+        `plan` says what each of these sees.
+        """
+        config, kernels = self.config, self.kernels
+        heads = Heads(config.heads, config.kv_heads)
+        q = self._project(pairs, self._qkv, heads, at, pool)[:count]
         mixed = plan.attend(q, pool.keys(0), pool.values(0), config.head_dim**-0.5)
-        x, inner = self._add_norm(
-            pairs.residual, linear(mixed.flatten(1), self._o), "midlayer.post_attention_layernorm"
+        stream = pairs.stream(count)
+        stream = kernels.add(stream, mixed.flatten(1), self._o, self._inner_norm)
+        inner = kernels.gate(stream.normed, self._gate_up)
+        stream = kernels.add(stream, inner, self._down, self._final_norm)
+        hidden = self._norm(stream.x, "norm") if config.norm_output else stream.x
+        return Output(hidden, kernels.project(stream.normed, self._head, torch.float32))
+
+    def _project(
+        self, pairs: Pairs, weight: Weight, heads: Heads, at: Places, pool: KVPool
+    ) -> Tensor:
+        """Store keys and values; queries [R, heads, d], rotated."""
+        store = Store(pool.keys(0), pool.values(0), at)
+        return self.kernels.project_heads(
+            Normed(pairs.inputs), weight, heads, pairs.rotation, store
         )
-        inner = self._kernels.silu_and_mul(linear(inner, self._gate_up))
-        x, normed = self._add_norm(x, linear(inner, self._down), "norm")
-        hidden = normed if config.norm_output else x
-        return Output(hidden, linear_fp32(normed, self._head))
-
-    def _rotation(self, positions: Tensor) -> Rotation:
-        return rotary_table(self._frequencies, positions, self._rope_scale)
-
-    def _add_norm(self, x: Tensor, change: Tensor, name: str) -> tuple[Tensor, Tensor]:
-        weight = self._norms[f"{name}.weight"]
-        return self._kernels.add_rms_norm(x, change, weight, self.config.rms_eps)
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
-        return self._kernels.rms_norm(x, self._norms[f"{name}.weight"], self.config.rms_eps)
+        return self.kernels.rms_norm(x, self._norms[f"{name}.weight"], self.config.rms_eps)
 
 
 class _Placed:
@@ -176,8 +177,14 @@ class _Placed:
         values = self.place(*(f"{name}.weight" for name in names))
         return self._kernels.lay_out(DenseWeight(values))
 
-    def embedding(self) -> Callable[[Tensor], Tensor] | None:
-        if "embed_tokens.weight" not in self._tensors:
-            return None
-        table = self.place("embed_tokens.weight")
-        return lambda ids: table[ids]
+    def attention(self, queries: int) -> tuple[Weight, Weight]:
+        """The projections of queries, keys and values, and of the last two; of one memory where
+        a form lays weights out as they are.
+        """
+        qkv = self.place(*(f"midlayer.self_attn.{name}_proj.weight" for name in "qkv"))
+        lay_out = self._kernels.lay_out
+        return lay_out(DenseWeight(qkv)), lay_out(DenseWeight(qkv[queries:]))
+
+    def embedding(self) -> Tensor | None:
+        name = "embed_tokens.weight"
+        return self.place(name) if name in self._tensors else None

@@ -7,29 +7,22 @@ their keys lie in slots behind the shared pages, numbered in the order of expans
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from alula.cache.pool import KVPool
 from alula.errors import ModelError
+from alula.ops.expand import Drafts, Frontier, Growth, Roots, candidates
+from alula.ops.pair import Pairs
+from alula.ops.rope import Rotation
 from alula.ops.rows import Rows
+from alula.ops.store import places
 from alula.sampling.noise import gumbel
-from alula.speculation.drafter import DraftContext, Drafter
-from alula.speculation.eagle3 import Eagle3, Output, Pairs
-from alula.speculation.expansion import Expansion
+from alula.speculation.drafter import DraftContext, Drafter, Round
+from alula.speculation.eagle3 import Eagle3, Output
 from alula.speculation.tree import DraftTree, TreeShape, nodes_to
 
-
-class _Draft(NamedTuple):
-    """The S' sequences that get a draft."""
-
-    lengths: Tensor
-    page_table: Tensor
-    keys: Tensor
-    temperatures: Tensor
-    is_greedy: bool
+_NO_LIMIT = 1 << 62
 
 
 class Eagle3Drafter(Drafter):
@@ -57,15 +50,17 @@ class Eagle3Drafter(Drafter):
         self.taps = taps
         self._network = network
         self._calibration = calibration
-        self._expanded = max(shape.depth - 1, 0) * shape.width
+        self._room = max(shape.depth - 1, 0) * shape.width
         self._scratch = 0
 
     def allocate(self, pages: int, page_size: int, sequences: int, device: torch.device) -> None:
         """Make a pool of the target's page numbers and, behind them, room for unfinished drafts."""
         self._scratch = pages * page_size
+        self._numbers = torch.arange(sequences, device=device)
+        self._frontiers = self._numbers.repeat_interleave(self.shape.width)
         self._pool = KVPool(
             layers=1,
-            pages=pages + -(-sequences * self._expanded // page_size),
+            pages=pages + -(-sequences * self._room // page_size),
             kv_heads=self._network.config.kv_heads,
             head_dim=self._network.config.head_dim,
             page_size=page_size,
@@ -84,108 +79,120 @@ class Eagle3Drafter(Drafter):
         tree = DraftTree(*(context.history.new_full(shape, fill) for fill in (-1, 0)))
         output = self._follow(context, drafts=nodes > 0)
         if output is not None:
-            drafted = self._draft(context, output, min(depth, self.shape.depth))
-            tree.tokens[context.drafting] = drafted.tokens
-            tree.parents[context.drafting] = drafted.parents
+            roots = Roots(
+                lines=context.drafting,
+                lengths=context.lengths,
+                limits=torch.full_like(context.lengths, _NO_LIMIT),
+                keys=context.keys,
+                temperatures=context.temperatures,
+                page_table=context.page_table[context.drafting],
+            )
+            growth = self._growth(context.greedy)
+            self._expand(output, roots, growth, Drafts(*tree), min(depth, self.shape.depth))
         return tree
+
+    @torch.inference_mode()
+    def draft_on(self, round_: Round, depth: int) -> None:
+        """See `Drafter.draft_on`."""
+        assert round_.page_features is not None
+        network, pool, roots = self._network, self._pool, round_.roots
+        followed = network.kernels.catch_up(
+            round_.aux, round_.committed, round_.page_features, pool.page_size
+        )
+        fused = network.fuse(followed.features)
+        pairs = network.pair(fused, followed.tokens, followed.positions)
+        depth, count = min(depth, self.shape.depth), len(roots.lines)
+        if depth == 0:
+            network.store(pairs, followed.at, pool)
+            round_.drafts.tokens.index_fill_(0, roots.lines, -1)
+            return
+        newest = (followed.positions[:count], followed.slots[:count], followed.last[:count])
+        plan = network.plan(self._before_roots(*newest, roots.page_table), pool)
+        output = network.forward(pairs, followed.at, plan, pool, count)
+        self._expand(output, roots, self._growth(round_.greedy), round_.drafts, depth)
 
     def _follow(self, context: DraftContext, *, drafts: bool) -> Output | None:
         """Store the pairs of all features; run the layer where a draft begins."""
         assert context.features is not None
+        network, size = self._network, self._pool.page_size
         sequences, positions = context.feature_sequences, context.feature_positions
-        behind = (positions + 1).clamp_max(context.history.shape[1] - 1)
-        following = context.history[sequences, behind]
-        pairs = self._network.pair(self._network.fuse(context.features), following, positions)
-        slots = self._slots(context.page_table[sequences], positions + 1)
+        own = positions + 1
+        following = context.history[sequences, own.clamp_max(context.history.shape[1] - 1)]
+        pairs = network.pair(network.fuse(context.features), following, positions)
+        slots = context.page_table[sequences, own // size] * size + own % size
         if not drafts or not len(context.drafting):
-            self._network.store(pairs, slots, self._pool)
+            network.store(pairs, places(slots, size), self._pool)
             return None
         latest = context.latest
-        own = positions[latest] + 1
+        newest = (positions[latest], slots[latest], own[latest])
+        rows = self._before_roots(*newest, context.page_table[context.drafting])
+        plan = network.plan(rows, self._pool)
+        is_other = torch.ones_like(slots, dtype=torch.bool)
+        is_other[latest] = False
+        others = is_other.nonzero()[:, 0]
+        if len(others):
+            network.store(_taken(pairs, others), places(slots[others], size), self._pool)
+        at = places(rows.slots, size)
+        return network.forward(_taken(pairs, latest), at, plan, self._pool)
+
+    def _before_roots(
+        self, positions: Tensor, slots: Tensor, last: Tensor, page_table: Tensor
+    ) -> Rows:
+        """The pairs [S] from which the drafts of S sequences begin."""
+        return Rows(
+            positions=positions,
+            slots=slots,
+            sequences=self._numbers[: len(last)],
+            last=last,
+            page_table=page_table,
+            base=last,
+            first=1,
+        )
+
+    def _expand(
+        self, output: Output, roots: Roots, growth: Growth, drafts: Drafts, depth: int
+    ) -> None:
+        """Draft `depth` levels, the layer having run over the roots' predecessors."""
+        kernels, count = self._network.kernels, len(roots.lines)
+        found, frontier = candidates(growth, count, depth), None
+        for _ in range(1, depth):
+            frontier = kernels.grow(output.logits, roots, growth, found, frontier)
+            output = self._step(output.hidden, roots, frontier)
+        nodes = nodes_to(self.shape, depth)
+        kernels.finish(output.logits, roots, growth, found, frontier, nodes, drafts)
+
+    def _step(self, hidden: Tensor, roots: Roots, frontier: Frontier) -> Output:
+        """Run the layer over a frontier, `hidden` being that of the level before."""
+        pairs = self._network.pair(hidden, frontier.tokens, frontier.positions, frontier.sources)
         rows = Rows(
-            positions=positions[latest],
-            slots=slots[latest],
-            sequences=torch.arange(len(own), device=own.device),
-            last=own,
-            page_table=context.page_table[context.drafting],
-            base=own,
+            positions=frontier.positions,
+            slots=frontier.tail[:, -1],
+            sequences=self._frontiers[: len(frontier.tokens)],
+            last=frontier.last,
+            page_table=roots.page_table,
+            base=frontier.base,
+            tail=frontier.tail,
             first=1,
         )
         plan = self._network.plan(rows, self._pool)
-        self._network.store(pairs, slots, self._pool)
-        return self._network.forward(Pairs(*(part[latest] for part in pairs)), plan, self._pool)
+        return self._network.forward(pairs, frontier.at, plan, self._pool)
 
-    def _draft(self, context: DraftContext, output: Output, depth: int) -> DraftTree:
-        lines = context.drafting
-        draft = _Draft(
-            lengths=context.lengths[lines],
-            page_table=context.page_table[lines],
-            keys=context.keys[lines],
-            temperatures=context.temperatures[lines],
-            is_greedy=context.greedy,
+    def _growth(self, greedy: bool) -> Growth:
+        return Growth(
+            width=self.shape.width,
+            target_ids=self._network.target_ids,
+            calibration=self._calibration,
+            noise=None if greedy else gumbel,
+            scratch=self._scratch,
+            room=self._room,
+            page_size=self._pool.page_size,
         )
-        expansion = Expansion(len(lines), self.shape.width, lines.device)
-        hidden = output.hidden[:, None]
-        path = self._slots(draft.page_table, draft.lengths - 1).view(-1, 1, 1)
-        for level in range(1, depth + 1):
-            logits = output.logits.view(len(lines), -1, output.logits.shape[-1])
-            expansion.add(*self._children(draft, logits, level))
-            if level < depth:
-                line = torch.arange(len(lines), device=lines.device)[:, None]
-                parents = expansion.frontier.parents
-                path = torch.cat((path[line, parents], self._own_slots(parents, level)), dim=-1)
-                output = self._step(draft, hidden[line, parents], expansion.frontier.tokens, path)
-                hidden = output.hidden.view(len(lines), -1, output.hidden.shape[-1])
-        return expansion.tree(nodes_to(self.shape, depth))
 
-    def _children(self, draft: _Draft, logits: Tensor, level: int) -> tuple[Tensor, Tensor]:
-        """The best children [S', F, width] of nodes with logits [S', F, Vd], and their log scores.
 
-        At temperature T a node's children are the top of log q / T + g, g being the noise that the
-        target's own choice at that position will see (arXiv 2408.07978); at 0, of q.
-        """
-        ids = self._network.target_ids
-        values = logits.log_softmax(-1)
-        if draft.is_greedy:
-            gains, best = values.topk(self.shape.width, dim=-1)
-            return ids[best], gains
-        sampled = (draft.temperatures > 0)[:, None, None]
-        temperatures = draft.temperatures[:, None, None].where(sampled, 1.0)
-        noise = gumbel(draft.keys, draft.lengths + level - 1, ids)[:, None]
-        values = torch.where(sampled, values / temperatures + noise, values)
-        top, best = values.topk(self.shape.width, dim=-1)
-        perturbed = (top * self._calibration).log_softmax(-1)
-        return ids[best], torch.where(sampled, perturbed, top)
-
-    def _step(self, draft: _Draft, hidden: Tensor, tokens: Tensor, path: Tensor) -> Output:
-        """Run the layer over the frontier [S', F]; `path` [S', F, 1 + level]: root … own slots."""
-        sequences, width, places = path.shape
-        own = (draft.lengths - 2 + places).repeat_interleave(width)
-        pairs = self._network.pair(hidden.flatten(0, 1), tokens.flatten(), own - 1)
-        tail = path.flatten(0, 1)
-        rows = Rows(
-            positions=pairs.positions,
-            slots=tail[:, -1],
-            sequences=torch.arange(sequences, device=own.device).repeat_interleave(width),
-            last=own,
-            page_table=draft.page_table,
-            base=draft.lengths - 1,
-            tail=tail,
-            first=1,
-        )
-        plan = self._network.plan(rows, self._pool)
-        self._network.store(pairs, rows.slots, self._pool)
-        return self._network.forward(pairs, plan, self._pool)
-
-    def _own_slots(self, nodes: Tensor, level: int) -> Tensor:
-        """Slots [S', F, 1] for the keys of one level's frontier, like `nodes` [S', F]."""
-        sequences, width = nodes.shape
-        line = torch.arange(sequences, device=nodes.device)[:, None] * self._expanded
-        column = torch.arange(width, device=nodes.device) + (level - 1) * self.shape.width
-        return (self._scratch + line + column)[..., None]
-
-    def _slots(self, page_tables: Tensor, positions: Tensor) -> Tensor:
-        """Slots [R] of logical positions [R] in page tables [R, P]."""
-        size = self._pool.page_size
-        pages = page_tables.gather(1, (positions // size)[:, None])[:, 0]
-        return pages * size + positions % size
+def _taken(pairs: Pairs, rows: Tensor) -> Pairs:
+    return Pairs(
+        inputs=pairs.inputs[rows],
+        residual=pairs.residual[rows],
+        rotation=Rotation(*(part[rows] for part in pairs.rotation)),
+        room=None if pairs.room is None else pairs.room[:, rows],
+    )

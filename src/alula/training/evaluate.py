@@ -17,7 +17,7 @@ from alula.engine.speculator import Speculator
 from alula.models.load import LoadedModel
 from alula.models.progress import Progress
 from alula.sampling.params import SamplingParams
-from alula.speculation.drafter import DraftContext
+from alula.speculation.drafter import DraftContext, Round
 from alula.speculation.eagle3 import Eagle3
 from alula.speculation.eagle3_checkpoint import Eagle3Checkpoint
 from alula.speculation.eagle3_drafter import Eagle3Drafter
@@ -78,6 +78,10 @@ class _OwnNoise(Eagle3Drafter):
 
     def propose(self, context: DraftContext, depth: int) -> DraftTree:
         return super().propose(context._replace(keys=context.keys ^ _OTHER_NOISE), depth)
+
+    def draft_on(self, round_: Round, depth: int) -> None:
+        roots = round_.roots._replace(keys=round_.roots.keys ^ _OTHER_NOISE)
+        super().draft_on(round_._replace(roots=roots), depth)
 
 
 def settings(shapes: Sequence[str] = SHAPES, temperature: float = 0.8) -> list[Setting]:
@@ -162,7 +166,9 @@ def _engine(
     sequences: int,
 ) -> Engine:
     decoder = model.decoder
-    network = Eagle3(checkpoint, embed=decoder.embed, device=decoder.device, dtype=decoder.dtype)
+    network = Eagle3(
+        checkpoint, embedding=decoder.embedding, device=decoder.device, dtype=decoder.dtype
+    )
     kind = Eagle3Drafter if setting.shared else _OwnNoise
     shape: TreeShape = parse_shape(setting.shape)
     drafter = kind(network, shape, taps=checkpoint.config.taps(decoder.shape.layers))

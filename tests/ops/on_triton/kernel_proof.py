@@ -27,10 +27,13 @@ from triton.runtime.jit import JITFunction
 
 from alula.ops import triton as forms
 from alula.ops.attention import Heads
+from alula.ops.catch_up import Committed
+from alula.ops.expand import Drafts, Growth, Roots, candidates
 from alula.ops.layer import Store, Stream
 from alula.ops.linear import DenseWeight
 from alula.ops.lines import LineState
 from alula.ops.norm import Norm, Normed
+from alula.ops.pair import PairWeights
 from alula.ops.rope import Rotation
 from alula.ops.rows import Rows
 from alula.ops.sample import LineSettings, Wants
@@ -40,6 +43,7 @@ from alula.ops.triton.layer import JOINED_ROWS
 from alula.ops.triton.linear import TiledWeight
 from alula.ops.triton.tiles import Bucket, Tile, table
 from alula.ops.walk import Path as Accepted
+from alula.sampling.noise import gumbel
 
 
 class Model(NamedTuple):
@@ -126,6 +130,7 @@ def launches(model: Model, dtype: torch.dtype, architecture: int) -> Iterator[Ca
     yield from heads_launches(model, dtype)
     yield from training_launches(model, dtype)
     yield from round_launches(model, dtype)
+    yield from draft_launches(model, dtype)
 
 
 def linears(
@@ -244,6 +249,40 @@ def line_state(nodes: int, vocabulary: int | None) -> LineState:
     counts = None if vocabulary is None else meta(8, vocabulary, dtype=torch.int32)
     integers = {name: meta(8, *shape, dtype=torch.int64) for name, shape in columns.items()}
     return LineState(**integers, output_counts=counts)
+
+
+def draft_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], Any]]:
+    """What a drafter does between its linears, for chains and for trees."""
+    columns = [meta(*shape, dtype=torch.int64) for shape in ((8,), (8, 99), (5, 16), (5,), (5, 5))]
+    lines, history, table, last, path = columns
+    committed = Committed(last, history, table, last, path[:, :4], last)
+    aux, kept = meta(20, model.hidden, dtype=dtype), meta(64, 3 * model.hidden, dtype=dtype)
+    yield lambda: forms.catch_up((aux, aux, aux), committed, kept, 32)
+    table_of, norm = (
+        meta(model.vocabulary, model.hidden, dtype=dtype),
+        meta(model.hidden, dtype=dtype),
+    )
+    frequencies = meta(model.head_dim // 2, dtype=torch.float32)
+    for sources, norms_residual in ((None, False), (lines, True)):
+        weights = PairWeights(table_of, norm, norm, 1e-5, frequencies, 1.0, norms_residual)
+        asked = (meta(8, model.hidden, dtype=dtype), sources, lines, lines, weights)
+        yield lambda asked=asked: forms.pair(*asked)
+    temperatures = meta(8, dtype=torch.float32)
+    roots = Roots(last, lines, lines, lines, temperatures, table)
+    drafts = Drafts(*(meta(8, 32, dtype=torch.int64) for _ in range(2)))
+    ids = meta(min(model.vocabulary, 32000), dtype=torch.int64)
+    for (width, nodes), noise in itertools.product(((1, 3), (4, 32), (8, 64)), (None, gumbel)):
+        growth = Growth(width, ids, 1.0, noise, 2048, 8, 32)
+        yield lambda growth=growth, nodes=nodes: expand(roots, growth, nodes, drafts)
+
+
+def expand(roots: Roots, growth: Growth, nodes: int, drafts: Drafts) -> None:
+    """Three levels."""
+    found, frontier = candidates(growth, 5, 3), None
+    for rows in (5, 5 * growth.width):
+        logits = meta(rows, len(growth.target_ids), dtype=torch.float32)
+        frontier = forms.grow(logits, roots, growth, found, frontier)
+    forms.finish(logits, roots, growth, found, frontier, nodes, drafts)
 
 
 def training_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], Any]]:

@@ -7,17 +7,32 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from alula.ops.triton.overlap import dependent, release, wait
+
 _VALUES_PER_WARP = 512
 
 
 @triton.jit
 def rms_norm_kernel(
-    x, change, weight, total, out, x_stride, width, eps, adds: tl.constexpr, block: tl.constexpr
+    x,
+    change,
+    weight,
+    total,
+    out,
+    x_stride,
+    width,
+    eps,
+    adds: tl.constexpr,
+    block: tl.constexpr,
+    overlaps: tl.constexpr,
 ):
     """Program r norms row r, of `x + change` where it adds; the sum is kept in `total`."""
+    release(overlaps)
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, block)
     inside = at < width
+    factor = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+    wait(overlaps)
     value = tl.load(x + row * x_stride + at, mask=inside, other=0.0)
     if adds:
         added = tl.load(change + row * width + at, mask=inside, other=0.0)
@@ -25,8 +40,7 @@ def rms_norm_kernel(
         tl.store(total + row * width + at, value, mask=inside)
     wide = value.to(tl.float32)
     scale = tl.rsqrt(tl.sum(wide * wide) / width + eps)
-    scaled = wide * scale * tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + row * width + at, scaled.to(out.dtype.element_ty), mask=inside)
+    tl.store(out + row * width + at, (wide * scale * factor).to(out.dtype.element_ty), mask=inside)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -53,6 +67,7 @@ def _launch(
         adds=change is not None,
         block=block,
         num_warps=warps(block),
+        **dependent(x),
     )
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from alula.ops.attention import Heads
 from alula.ops.rope import Rotation
 from alula.ops.store import HeadNorms, Places
+from alula.ops.triton.overlap import dependent, release, wait
 
 HEADS_PER_PROGRAM = 8
 
@@ -36,8 +37,10 @@ def rotate_kernel(
     has_norms: tl.constexpr,
     block_heads: tl.constexpr,
     block_half: tl.constexpr,
+    overlaps: tl.constexpr,
 ):
     """Program (r, i) takes block i of row r's heads: query heads, key heads, value heads."""
+    release(overlaps)
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * block_heads + tl.arange(0, block_heads)[:, None]
     low = tl.arange(0, block_half)[None, :]
@@ -45,6 +48,7 @@ def rotate_kernel(
     is_query = head < query_heads
     is_value = head >= query_heads + kv_heads
 
+    wait(overlaps)
     start = projected + row * row_stride + head * 2 * half + low
     first_in = tl.load(start, mask=inside, other=0.0)
     second_in = tl.load(start + half, mask=inside, other=0.0)
@@ -121,5 +125,6 @@ def _launch(
         has_norms=norms is not None,
         block_heads=HEADS_PER_PROGRAM,
         block_half=triton.next_power_of_2(d // 2),
+        **dependent(projected),
     )
     return queries
