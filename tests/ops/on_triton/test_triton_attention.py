@@ -45,7 +45,7 @@ class World:
         rows = self.rows if chosen is None else only(self.rows, chosen)
         q = self.q if chosen is None else self.q[chosen]
         made = plan(rows, PAGE, self.heads, window)
-        tile = tile or choose(rows, self.heads.query // self.heads.kv)
+        tile = tile or choose(rows, PAGE, self.heads, 1)
         return made.attend_in(tile, q, self.keys, self.values, SCALE)
 
     def error(self, found: Tensor, window: int | None = None) -> float:

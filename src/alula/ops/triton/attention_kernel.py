@@ -1,0 +1,296 @@
+"""The kernel of paged attention, and the order of its sums.
+
+Within a segment (`segments`) keys are visited in blocks, in order, and added to an online softmax
+(Milakov and Gimelshein, arXiv 1805.02867; Dao et al., arXiv 2205.14135) that starts afresh with
+each segment; the segments' sums are merged in order by one formula. So it makes no difference who
+computes a segment. A block or segment of which a row sees nothing leaves that row as it was, so
+that a program may visit what any of its rows sees. Row sums come from the matrix units too:
+unlike a reduction, they add in one order whatever the tile's size. Where a product is added to
+something, `fma` says so: the compiler would fuse them in one place and not in another.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from alula.ops.triton.overlap import release, wait
+from alula.ops.triton.segments import segment_of, segments_below, start_of
+
+_FAR = tl.constexpr(1 << 30)
+
+
+@triton.jit
+def _nothing(block_queries: tl.constexpr, block_dim: tl.constexpr):
+    """A softmax without keys: the largest score, the total weight (all columns alike), the mix."""
+    largest = tl.full((block_queries,), -float("inf"), dtype=tl.float32)
+    total = tl.zeros((block_queries, 16), dtype=tl.float32)
+    return largest, total, tl.zeros((block_queries, block_dim), dtype=tl.float32)
+
+
+@triton.jit
+def _visit(
+    block,
+    low,
+    end,
+    root,
+    table,
+    own_tail,
+    q,
+    keys,
+    values,
+    lowest,
+    ends,
+    largest,
+    total,
+    mixed,
+    scale,
+    page_stride,
+    head_dim: tl.constexpr,
+    page_size: tl.constexpr,
+    has_tail: tl.constexpr,
+    block_keys: tl.constexpr,
+):
+    """Add the block of keys at position `block` to the softmax of a tile's rows.
+
+    Keys exist from position `low` to `end`; others may hold anything, and read as zero. They lie
+    where the page table says, from `root` on where the tail says. Each row sees those from its
+    own `lowest` to its own of `ends`.
+    """
+    position = block + tl.arange(0, block_keys)
+    stored = (position >= low) & (position < end)
+    in_table = stored
+    if has_tail:
+        in_table = stored & (position < root)
+    page = tl.load(table + position // page_size, mask=in_table, other=0)
+    place = page * page_stride + position % page_size * head_dim
+    if has_tail:
+        slot = tl.load(own_tail + position - root, mask=stored & (position >= root), other=0)
+        of_slot = slot // page_size * page_stride + slot % page_size * head_dim
+        place = tl.where(position < root, place, of_slot)
+    at = tl.arange(0, q.shape[1])[None, :]
+    inside = stored[:, None] & (at < head_dim)
+    k = tl.load(keys + place[:, None] + at, mask=inside, other=0.0)
+    v = tl.load(values + place[:, None] + at, mask=inside, other=0.0)
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+    sees = (position[None, :] >= lowest[:, None]) & (position[None, :] < ends[:, None])
+    scores = tl.where(sees, scores, -float("inf"))
+    new = tl.maximum(largest, tl.max(scores, axis=1) * scale)
+    pivot = tl.where(new == -float("inf"), 0.0, new)
+    weights = tl.exp2(tl.fma(scores, scale, -pivot[:, None])).to(v.dtype)
+    kept = tl.exp2(largest - pivot)[:, None]
+    ones = tl.full((block_keys, 16), 1.0, dtype=v.dtype)
+    total = tl.dot(weights, ones, total * kept, input_precision="ieee")
+    mixed = tl.dot(weights, v, mixed * kept, input_precision="ieee")
+    return new, total, mixed
+
+
+@triton.jit
+def _merge(largest, total, mixed, next_largest, next_total, next_mixed):
+    """Add the softmax of the next segment to that of all segments before it."""
+    new = tl.maximum(largest, next_largest)
+    pivot = tl.where(new == -float("inf"), 0.0, new)
+    kept, added = tl.exp2(largest - pivot), tl.exp2(next_largest - pivot)
+    total = tl.fma(total, kept, next_total * added)
+    mixed = tl.fma(mixed, kept[:, None], next_mixed * added[:, None])
+    return new, total, mixed
+
+
+@triton.jit(
+    do_not_specialize=[
+        "rows",
+        "first",
+        "window",
+        "tile_rows",
+        "spread",
+        "segments",
+        "scratch_lanes",
+        "table_stride",
+        "tail_stride",
+    ]
+)
+def attention_kernel(
+    q,
+    keys,
+    values,
+    out,
+    sequences,
+    last,
+    base,
+    page_table,
+    tail,
+    scratch,
+    arrivals,
+    rows,
+    first,
+    window,
+    tile_rows,
+    spread,
+    segments,
+    scratch_lanes,
+    scale,
+    q_stride,
+    out_stride,
+    table_stride,
+    tail_stride,
+    page_stride,
+    head_stride,
+    group: tl.constexpr,
+    head_dim: tl.constexpr,
+    page_size: tl.constexpr,
+    has_tail: tl.constexpr,
+    spreads: tl.constexpr,
+    block_queries: tl.constexpr,
+    block_keys: tl.constexpr,
+    block_dim: tl.constexpr,
+    merge_stages: tl.constexpr,
+    overlaps: tl.constexpr,
+):
+    """Programs (i, h, ·) compute rows i * tile_rows … for key-value head h.
+
+    `scale` includes log2(e). Lane n of a tile is query head n % group of its row n // group.
+
+    A tile reads streams: the keys that its rows of a sequence share, one stream a sequence, and
+    those that a node of a tree reads for itself, from the segment of its base on. One program
+    reads them all, or, if it `spreads`, program p of the first `spread` takes every spread-th
+    segment of the former, and each program behind takes the latter of one row. They leave their
+    sums in `scratch`, [lanes * segments, head_dim] mixed, then [lanes * segments] of largest and
+    of totals, and the last to arrive merges them.
+    """
+    release(overlaps)
+    wait(overlaps)
+    first_row = tl.program_id(0) * tile_rows
+    end_row = tl.minimum(first_row + tile_rows, rows)
+    head, part = tl.program_id(1), tl.program_id(2)
+    keys += head * head_stride
+    values += head * head_stride
+    lane = tl.arange(0, block_queries)
+    at = tl.arange(0, block_dim)
+    row = first_row + lane // group
+    here = (lane // group < tile_rows) & (row < rows)
+    query = head * group + lane % group
+    of_query = query[:, None] * head_dim + at[None, :]
+    exists = here[:, None] & (at < head_dim)[None, :]
+    q_tile = tl.load(q + row.to(tl.int64)[:, None] * q_stride + of_query, mask=exists, other=0.0)
+
+    first_line = tl.load(sequences + first_row).to(tl.int32)
+    lines = tl.load(sequences + end_row - 1).to(tl.int32) - first_line + 1
+    sequence = tl.load(sequences + row, mask=here, other=-1).to(tl.int32)
+    own_end = tl.load(last + row, mask=here, other=-1).to(tl.int32) + 1
+    lowest = tl.maximum(own_end - window, first)
+    shared_end = own_end
+    if has_tail:
+        root_of = tl.load(base + sequence, mask=here, other=0).to(tl.int32)
+        in_tree = tl.load(tail + row.to(tl.int64) * tail_stride, mask=here, other=-1) >= 0
+        own_start = start_of(segment_of(root_of))
+        shared_end = tl.where(in_tree, tl.minimum(own_start, own_end), own_end)
+
+    from_stream, to_stream, is_needed = 0, lines, True
+    if spreads:
+        from_segment = segment_of(tl.min(tl.where(lowest < own_end, lowest, _FAR), axis=0))
+        shared = segments_below(tl.max(shared_end, axis=0)) - from_segment
+        workers = tl.minimum(tl.maximum(shared, 1), spread)
+        arrivers, is_needed = workers, part < workers
+        if has_tail:
+            arrivers += tl.sum((in_tree & (lane % group == 0)).to(tl.int32), axis=0)
+            if part >= spread:
+                from_stream = lines + part - spread
+                to_stream = from_stream + 1
+                of_part = in_tree & (row == first_row + part - spread)
+                is_needed = tl.max(of_part.to(tl.int32), axis=0) > 0
+    elif has_tail:
+        to_stream += end_row - first_row
+
+    if is_needed:
+        sum_largest = tl.full((block_queries,), -float("inf"), dtype=tl.float32)
+        sum_total = tl.zeros((block_queries,), dtype=tl.float32)
+        sum_mixed = tl.zeros((block_queries, block_dim), dtype=tl.float32)
+        place = (row * tl.num_programs(1) * group + query) * segments
+        for stream in range(from_stream, to_stream):
+            line, ends, own_tail, step = first_line + stream, shared_end, tail, spread
+            of = here & (sequence == line)
+            if has_tail:
+                if stream >= lines:
+                    of = in_tree & (row == first_row + stream - lines)
+                    line = tl.max(tl.where(of, sequence, 0), axis=0)
+                    ends, step = own_end, 1
+                    own_tail = tail + (first_row + stream - lines).to(tl.int64) * tail_stride
+            ends = tl.where(of, ends, 0)
+            end = tl.max(ends, axis=0)
+            low = tl.min(tl.where(of, lowest, end), axis=0)
+            begin = low // block_keys * block_keys
+            root = end
+            if has_tail:
+                if stream >= lines:
+                    root = tl.max(tl.where(of, root_of, 0), axis=0)
+                    begin = tl.maximum(begin, tl.max(tl.where(of, own_start, 0), axis=0))
+            table = page_table + line * table_stride
+            if spreads:
+                start = from_segment + part
+                if has_tail:
+                    if stream >= lines:
+                        start = segment_of(begin)
+                for segment in range(start, segments_below(end), step):
+                    from_block = tl.maximum(start_of(segment), begin)
+                    to_block = tl.minimum(start_of(segment + 1), end)
+                    largest, total, mixed = _nothing(block_queries, block_dim)
+                    for block in range(from_block, to_block, block_keys):
+                        largest, total, mixed = _visit(
+                            *(block, low, end, root, table, own_tail, q_tile, keys, values),
+                            *(lowest, ends, largest, total, mixed, scale, page_stride),
+                            *(head_dim, page_size, has_tail, block_keys),
+                        )
+                    sees = start_of(segment) < ends
+                    to = scratch + (place + segment)[:, None] * head_dim + at[None, :]
+                    tl.store(to, mixed, mask=sees[:, None] & exists)
+                    to = scratch + scratch_lanes * head_dim + place + segment
+                    tl.store(to, largest, mask=sees)
+                    tl.store(to + scratch_lanes, tl.max(total, axis=1), mask=sees)
+            else:
+                segment = segment_of(begin)
+                edge = start_of(segment + 1)
+                largest, total, mixed = _nothing(block_queries, block_dim)
+                for block in range(begin, end, block_keys):
+                    largest, total, mixed = _visit(
+                        *(block, low, end, root, table, own_tail, q_tile, keys, values),
+                        *(lowest, ends, largest, total, mixed, scale, page_stride),
+                        *(head_dim, page_size, has_tail, block_keys),
+                    )
+                    if block + block_keys == edge:
+                        sum_largest, sum_total, sum_mixed = _merge(
+                            *(sum_largest, sum_total, sum_mixed),
+                            *(largest, tl.max(total, axis=1), mixed),
+                        )
+                        largest, total, mixed = _nothing(block_queries, block_dim)
+                        segment += 1
+                        edge = start_of(segment + 1)
+                sum_largest, sum_total, sum_mixed = _merge(
+                    *(sum_largest, sum_total, sum_mixed),
+                    *(largest, tl.max(total, axis=1), mixed),
+                )
+
+        is_last = True
+        if spreads:
+            # All threads have stored before one of them says so, and none reads before it knows.
+            counter = arrivals + tl.program_id(0) * tl.num_programs(1) + head
+            tl.debug_barrier()
+            is_last = tl.atomic_add(counter, 1, sem="acq_rel") == arrivers - 1
+            tl.debug_barrier()
+            if is_last:
+                tl.store(counter, 0)
+                to_segment = segments_below(tl.max(own_end, axis=0))
+                for segment in tl.range(from_segment, to_segment, num_stages=merge_stages):
+                    sees = (start_of(segment) < own_end) & (start_of(segment + 1) > lowest)
+                    at_lane = scratch + scratch_lanes * head_dim + place + segment
+                    largest = tl.load(at_lane, mask=sees, other=-float("inf"))
+                    total = tl.load(at_lane + scratch_lanes, mask=sees, other=0.0)
+                    at_mixed = scratch + (place + segment)[:, None] * head_dim + at[None, :]
+                    mixed = tl.load(at_mixed, mask=sees[:, None] & exists, other=0.0)
+                    sum_largest, sum_total, sum_mixed = _merge(
+                        sum_largest, sum_total, sum_mixed, largest, total, mixed
+                    )
+        if is_last:
+            # A row that sees nothing is padding, and becomes zero; so does a negative zero.
+            mean = sum_mixed / tl.where(sum_total > 0, sum_total, 1.0)[:, None] + 0.0
+            to = out + row.to(tl.int64)[:, None] * out_stride + of_query
+            tl.store(to, mean.to(out.dtype.element_ty), mask=exists)
