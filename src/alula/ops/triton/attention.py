@@ -23,14 +23,14 @@ from alula.ops.triton.overlap import dependent
 
 _BLOCK_VALUES = 16384
 _MOST_KEYS = 64
-_SMALL_TILE, _LARGE_TILE = 16, 64
+_SMALL_LANES, _LARGE_LANES = 16, 64
+_SMALL_WARPS, _LARGE_WARPS = 4, 8
 _NO_WINDOW = 1 << 30
 _PROGRAMS, _TREE_PROGRAMS = 2, 4
 """That a processor is given at most where tiles are spread; a tree's programs end sooner."""
 _MOST_SCRATCH = 64 << 20
 _COUNTERS = 4096
-_MERGE_STAGES = 4
-WARPS, STAGES = 4, 3
+_STAGES = 3
 
 
 class Tile(NamedTuple):
@@ -41,6 +41,7 @@ class Tile(NamedTuple):
     spread: int = 1
     """Programs that the segments of a tile are spread over; above 1 each node of a tree has a
     program of its own too."""
+    warps: int = _SMALL_WARPS
 
 
 class _RowPlan(Plan):
@@ -93,9 +94,9 @@ class _RowPlan(Plan):
             block_queries=tile.lanes,
             block_keys=block_keys,
             block_dim=block_dim,
-            merge_stages=_MERGE_STAGES,
-            num_warps=WARPS,
-            num_stages=STAGES,
+            merge_stages=_STAGES if tile.lanes < _LARGE_LANES else 1,
+            num_warps=tile.warps,
+            num_stages=_STAGES,
             **dependent(q),
         )
         return out
@@ -108,12 +109,13 @@ def choose(rows: Rows, page_size: int, heads: Heads, processors: int) -> Tile:
     that would leave `processors` idle are spread.
     """
     group = heads.query // heads.kv
-    lanes = max(_SMALL_TILE, triton.next_power_of_2(group))
+    lanes = max(_SMALL_LANES, triton.next_power_of_2(group))
     count = rows.positions.shape[0]
     mean = max(count // max(rows.page_table.shape[0], 1), 1)
-    if rows.tail is None and mean * group >= _LARGE_TILE > lanes:
-        lanes = _LARGE_TILE
-    tile = Tile(min(mean, lanes // group), lanes)
+    if rows.tail is None and mean * group >= _LARGE_LANES > lanes:
+        lanes = _LARGE_LANES
+    warps = _LARGE_WARPS if lanes >= _LARGE_LANES else _SMALL_WARPS
+    tile = Tile(min(mean, lanes // group), lanes, warps=warps)
     programs = max(triton.cdiv(count, tile.rows) * heads.kv, 1)
     most = segments.count(rows.page_table.shape[1] * page_size)
     wanted = processors * (_PROGRAMS if rows.tail is None else _TREE_PROGRAMS) // programs

@@ -29,13 +29,40 @@ def _nothing(block_queries: tl.constexpr, block_dim: tl.constexpr):
 
 
 @triton.jit
-def _visit(
+def _find(
     block,
     low,
     end,
     root,
     table,
     own_tail,
+    page_size: tl.constexpr,
+    has_tail: tl.constexpr,
+    block_keys: tl.constexpr,
+):
+    """Slots of the keys at positions `block` …, of those from `low` to `end`, else 0.
+
+    They are where the page table says, from `root` on where the tail says.
+    """
+    position = block + tl.arange(0, block_keys)
+    stored = (position >= low) & (position < end)
+    in_table = stored
+    if has_tail:
+        in_table = stored & (position < root)
+    page = tl.load(table + position // page_size, mask=in_table, other=0).to(tl.int32)
+    slot = page * page_size + position % page_size
+    if has_tail:
+        own = tl.load(own_tail + position - root, mask=stored & (position >= root), other=0)
+        slot = tl.where(position < root, slot, own.to(tl.int32))
+    return slot
+
+
+@triton.jit
+def _visit(
+    block,
+    slot,
+    low,
+    end,
     q,
     keys,
     values,
@@ -48,28 +75,17 @@ def _visit(
     page_stride,
     head_dim: tl.constexpr,
     page_size: tl.constexpr,
-    has_tail: tl.constexpr,
     block_keys: tl.constexpr,
 ):
     """Add the block of keys at position `block` to the softmax of a tile's rows.
 
-    Keys exist from position `low` to `end`; others may hold anything, and read as zero. They lie
-    where the page table says, from `root` on where the tail says. Each row sees those from its
-    own `lowest` to its own of `ends`.
+    Keys exist from position `low` to `end`; others may hold anything, and read as zero. Each row
+    sees those from its own `lowest` to its own of `ends`.
     """
     position = block + tl.arange(0, block_keys)
-    stored = (position >= low) & (position < end)
-    in_table = stored
-    if has_tail:
-        in_table = stored & (position < root)
-    page = tl.load(table + position // page_size, mask=in_table, other=0)
-    place = page * page_stride + position % page_size * head_dim
-    if has_tail:
-        slot = tl.load(own_tail + position - root, mask=stored & (position >= root), other=0)
-        of_slot = slot // page_size * page_stride + slot % page_size * head_dim
-        place = tl.where(position < root, place, of_slot)
+    place = (slot // page_size).to(tl.int64) * page_stride + slot % page_size * head_dim
     at = tl.arange(0, q.shape[1])[None, :]
-    inside = stored[:, None] & (at < head_dim)
+    inside = ((position >= low) & (position < end))[:, None] & (at < head_dim)
     k = tl.load(keys + place[:, None] + at, mask=inside, other=0.0)
     v = tl.load(values + place[:, None] + at, mask=inside, other=0.0)
     scores = tl.dot(q, tl.trans(k), input_precision="ieee")
@@ -225,6 +241,7 @@ def attention_kernel(
                     root = tl.max(tl.where(of, root_of, 0), axis=0)
                     begin = tl.maximum(begin, tl.max(tl.where(of, own_start, 0), axis=0))
             table = page_table + line * table_stride
+            found = (low, end, root, table, own_tail)
             if spreads:
                 start = from_segment + part
                 if has_tail:
@@ -234,11 +251,14 @@ def attention_kernel(
                     from_block = tl.maximum(start_of(segment), begin)
                     to_block = tl.minimum(start_of(segment + 1), end)
                     largest, total, mixed = _nothing(block_queries, block_dim)
+                    next_at = _find(from_block, *found, page_size, has_tail, block_keys)
                     for block in range(from_block, to_block, block_keys):
+                        slot = next_at
+                        next_at = _find(block + block_keys, *found, page_size, has_tail, block_keys)
                         largest, total, mixed = _visit(
-                            *(block, low, end, root, table, own_tail, q_tile, keys, values),
-                            *(lowest, ends, largest, total, mixed, scale, page_stride),
-                            *(head_dim, page_size, has_tail, block_keys),
+                            *(block, slot, low, end, q_tile, keys, values, lowest, ends),
+                            *(largest, total, mixed, scale, page_stride),
+                            *(head_dim, page_size, block_keys),
                         )
                     sees = start_of(segment) < ends
                     to = scratch + (place + segment)[:, None] * head_dim + at[None, :]
@@ -250,11 +270,14 @@ def attention_kernel(
                 segment = segment_of(begin)
                 edge = start_of(segment + 1)
                 largest, total, mixed = _nothing(block_queries, block_dim)
+                next_at = _find(begin, *found, page_size, has_tail, block_keys)
                 for block in range(begin, end, block_keys):
+                    slot = next_at
+                    next_at = _find(block + block_keys, *found, page_size, has_tail, block_keys)
                     largest, total, mixed = _visit(
-                        *(block, low, end, root, table, own_tail, q_tile, keys, values),
-                        *(lowest, ends, largest, total, mixed, scale, page_stride),
-                        *(head_dim, page_size, has_tail, block_keys),
+                        *(block, slot, low, end, q_tile, keys, values, lowest, ends),
+                        *(largest, total, mixed, scale, page_stride),
+                        *(head_dim, page_size, block_keys),
                     )
                     if block + block_keys == edge:
                         sum_largest, sum_total, sum_mixed = _merge(
