@@ -21,14 +21,15 @@ from alula.ops.triton.attention_kernel import attention_kernel
 from alula.ops.triton.linear import machine
 from alula.ops.triton.overlap import dependent
 
-_BLOCK_VALUES = 16384
+_BLOCK_BYTES = 16384
 _MOST_KEYS = 64
 _SMALL_LANES, _LARGE_LANES = 16, 64
 _SMALL_WARPS, _LARGE_WARPS = 4, 8
 _NO_WINDOW = 1 << 30
 _PROGRAMS, _TREE_PROGRAMS = 2, 4
 """That a processor is given at most where tiles are spread; a tree's programs end sooner."""
-_MOST_SCRATCH = 64 << 20
+_MOST_SUMS = 1 << 17
+"""Segments of all lanes that are summed apart: 64 MB with heads of 128 elements."""
 _COUNTERS = 4096
 _STAGES = 3
 
@@ -54,14 +55,15 @@ class _RowPlan(Plan):
         self._page_size = page_size
         self._heads = heads
         self._window = window or _NO_WINDOW
-        self._tile = choose(rows, page_size, heads, machine(rows.last.device)[0])
+        self._processors = machine(rows.last.device)[0]
 
     @property
     def unwritten(self) -> list[tuple[int, slice]]:
         return []
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-        return self.attend_in(self._tile, q, keys, values, scale)
+        tile = choose(self._rows, self._page_size, self._heads, q.dtype, self._processors)
+        return self.attend_in(tile, q, keys, values, scale)
 
     def attend_in(
         self, tile: Tile, q: Tensor, keys: Tensor, values: Tensor, scale: float
@@ -71,19 +73,19 @@ class _RowPlan(Plan):
         block_dim, block_keys = blocks(d, q.dtype)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         tail, table = rows.tail, rows.page_table
-        programs = triton.cdiv(count, tile.rows), self._heads.kv, tile.spread
-        scratch, arrivals, most, lanes = None, None, 0, 0
+        tiles, tails = triton.cdiv(count, tile.rows), 0
+        most = segments.count(table.shape[1] * self._page_size)
+        sums = count * self._heads.query * most
+        scratch, arrivals = None, None
         if tile.spread > 1:
-            assert programs[0] * programs[1] <= _COUNTERS
-            programs = *programs[:2], tile.spread + (0 if tail is None else tile.rows)
-            most = segments.count(table.shape[1] * self._page_size)
-            lanes = count * self._heads.query * most
-            scratch = torch.empty(lanes * (d + 2), dtype=torch.float32, device=q.device)
+            tails = 0 if tail is None else tile.rows
+            scratch = torch.empty(sums * (d + 2), dtype=torch.float32, device=q.device)
             arrivals = _arrivals(q.device)
-        attention_kernel[programs](
+            assert tiles * self._heads.kv <= len(arrivals)
+        attention_kernel[(tiles, self._heads.kv, tile.spread + tails)](
             *(q, keys, values, out, rows.sequences, rows.last, rows.base, table, tail),
             *(scratch, arrivals, count, rows.first, self._window, tile.rows, tile.spread),
-            *(most, lanes, scale * math.log2(math.e)),
+            *(most, sums, scale * math.log2(math.e)),
             *(q.stride(0), out.stride(0), table.stride(0), 0 if tail is None else tail.stride(0)),
             *(keys.stride(0), keys.stride(1)),
             group=self._heads.query // self._heads.kv,
@@ -102,30 +104,32 @@ class _RowPlan(Plan):
         return out
 
 
-def choose(rows: Rows, page_size: int, heads: Heads, processors: int) -> Tile:
+def choose(rows: Rows, page_size: int, heads: Heads, dtype: torch.dtype, processors: int) -> Tile:
     """As many rows as a sequence has in the mean: those of one sequence share what they read.
 
-    The nodes of a tree read most of their blocks each for itself, so that few go in a tile. Tiles
-    that would leave `processors` idle are spread.
+    The nodes of a tree read most of their blocks each for itself, so that few go in a tile. fp32
+    has no matrix units, and few registers left. Tiles that would leave `processors` idle are
+    spread.
     """
-    group = heads.query // heads.kv
-    lanes = max(_SMALL_LANES, triton.next_power_of_2(group))
-    count = rows.positions.shape[0]
-    mean = max(count // max(rows.page_table.shape[0], 1), 1)
-    if rows.tail is None and mean * group >= _LARGE_LANES > lanes:
-        lanes = _LARGE_LANES
-    warps = _LARGE_WARPS if lanes >= _LARGE_LANES else _SMALL_WARPS
-    tile = Tile(min(mean, lanes // group), lanes, warps=warps)
-    programs = max(triton.cdiv(count, tile.rows) * heads.kv, 1)
+    group, count, has_tail = heads.query // heads.kv, len(rows.last), rows.tail is not None
+    lanes, warps = max(_SMALL_LANES, triton.next_power_of_2(group)), _SMALL_WARPS
+    mean = max(count // max(len(rows.page_table), 1), 1)
+    if dtype.itemsize < 4 and not has_tail and mean * group >= _LARGE_LANES > lanes:
+        lanes, warps = _LARGE_LANES, _LARGE_WARPS
+    tile_rows = min(mean, lanes // group)
+    programs = max(triton.cdiv(count, tile_rows) * heads.kv, 1)
+    spread = processors * (_TREE_PROGRAMS if has_tail else _PROGRAMS) // programs
     most = segments.count(rows.page_table.shape[1] * page_size)
-    wanted = processors * (_PROGRAMS if rows.tail is None else _TREE_PROGRAMS) // programs
-    return tile._replace(spread=max(min(wanted, most), 1))
+    if count * heads.query * most > _MOST_SUMS:
+        spread = 1
+    return Tile(tile_rows, lanes, max(min(spread, most), 1), warps)
 
 
 def blocks(head_dim: int, dtype: torch.dtype) -> tuple[int, int]:
     """A head's padded size, and the keys of a block: what orders a model's sums."""
     block_dim = max(triton.next_power_of_2(head_dim), 16)
-    return block_dim, max(min(_MOST_KEYS, _BLOCK_VALUES // (block_dim * dtype.itemsize)), 16)
+    keys = min(_MOST_KEYS, _BLOCK_BYTES // (block_dim * dtype.itemsize))
+    return block_dim, max(keys, 16) if dtype.itemsize < 4 else 16
 
 
 def plan(rows: Rows, page_size: int, heads: Heads, window: int | None = None) -> _RowPlan:

@@ -120,7 +120,7 @@ def _merge(largest, total, mixed, next_largest, next_total, next_mixed):
         "tile_rows",
         "spread",
         "segments",
-        "scratch_lanes",
+        "sums",
         "table_stride",
         "tail_stride",
     ]
@@ -143,7 +143,7 @@ def attention_kernel(
     tile_rows,
     spread,
     segments,
-    scratch_lanes,
+    sums,
     scale,
     q_stride,
     out_stride,
@@ -170,8 +170,8 @@ def attention_kernel(
     those that a node of a tree reads for itself, from the segment of its base on. One program
     reads them all, or, if it `spreads`, program p of the first `spread` takes every spread-th
     segment of the former, and each program behind takes the latter of one row. They leave their
-    sums in `scratch`, [lanes * segments, head_dim] mixed, then [lanes * segments] of largest and
-    of totals, and the last to arrive merges them.
+    sums in `scratch`, [sums, head_dim] mixed, then [sums] largest, then [sums] totals, and the
+    last to arrive merges them.
     """
     release(overlaps)
     wait(overlaps)
@@ -212,8 +212,8 @@ def attention_kernel(
             if part >= spread:
                 from_stream = lines + part - spread
                 to_stream = from_stream + 1
-                of_part = in_tree & (row == first_row + part - spread)
-                is_needed = tl.max(of_part.to(tl.int32), axis=0) > 0
+                is_of_part = in_tree & (row == first_row + part - spread)
+                is_needed = tl.max(is_of_part.to(tl.int32), axis=0) > 0
     elif has_tail:
         to_stream += end_row - first_row
 
@@ -221,38 +221,42 @@ def attention_kernel(
         sum_largest = tl.full((block_queries,), -float("inf"), dtype=tl.float32)
         sum_total = tl.zeros((block_queries,), dtype=tl.float32)
         sum_mixed = tl.zeros((block_queries, block_dim), dtype=tl.float32)
-        place = (row * tl.num_programs(1) * group + query) * segments
+        if spreads:
+            place = (row * tl.num_programs(1) * group + query) * segments
+            to_mixed = scratch + place[:, None] * head_dim + at[None, :]
+            to_largest = scratch + sums * head_dim + place
         for stream in range(from_stream, to_stream):
-            line, ends, own_tail, step = first_line + stream, shared_end, tail, spread
+            line, ends = first_line + stream, shared_end
             of = here & (sequence == line)
             if has_tail:
-                if stream >= lines:
-                    of = in_tree & (row == first_row + stream - lines)
-                    line = tl.max(tl.where(of, sequence, 0), axis=0)
-                    ends, step = own_end, 1
-                    own_tail = tail + (first_row + stream - lines).to(tl.int64) * tail_stride
+                is_own = stream >= lines
+                own_row = tl.maximum(first_row + stream - lines, 0)
+                of = tl.where(is_own, in_tree & (row == own_row), of)
+                ends = tl.where(is_own, own_end, ends)
+                line = tl.where(is_own, tl.max(tl.where(of, sequence, 0), axis=0), line)
             ends = tl.where(of, ends, 0)
             end = tl.max(ends, axis=0)
             low = tl.min(tl.where(of, lowest, end), axis=0)
             begin = low // block_keys * block_keys
-            root = end
-            if has_tail:
-                if stream >= lines:
-                    root = tl.max(tl.where(of, root_of, 0), axis=0)
-                    begin = tl.maximum(begin, tl.max(tl.where(of, own_start, 0), axis=0))
-            table = page_table + line * table_stride
-            found = (low, end, root, table, own_tail)
+            root, own_tail = end, tail
             if spreads:
-                start = from_segment + part
-                if has_tail:
-                    if stream >= lines:
-                        start = segment_of(begin)
+                start, step = from_segment + part, spread
+            if has_tail:
+                own_tail = tail + own_row.to(tl.int64) * tail_stride
+                root = tl.where(is_own, tl.max(tl.where(of, root_of, 0), axis=0), end)
+                own_begin = tl.maximum(begin, tl.max(tl.where(of, own_start, 0), axis=0))
+                begin = tl.where(is_own, own_begin, begin)
+                if spreads:
+                    start = tl.where(is_own, segment_of(begin), start)
+                    step = tl.where(is_own, 1, step)
+            found = (low, end, root, page_table + line * table_stride, own_tail)
+            if spreads:
                 for segment in range(start, segments_below(end), step):
                     from_block = tl.maximum(start_of(segment), begin)
                     to_block = tl.minimum(start_of(segment + 1), end)
                     largest, total, mixed = _nothing(block_queries, block_dim)
                     next_at = _find(from_block, *found, page_size, has_tail, block_keys)
-                    for block in range(from_block, to_block, block_keys):
+                    for block in tl.range(from_block, to_block, block_keys, disable_licm=True):
                         slot = next_at
                         next_at = _find(block + block_keys, *found, page_size, has_tail, block_keys)
                         largest, total, mixed = _visit(
@@ -261,17 +265,15 @@ def attention_kernel(
                             *(head_dim, page_size, block_keys),
                         )
                     sees = start_of(segment) < ends
-                    to = scratch + (place + segment)[:, None] * head_dim + at[None, :]
-                    tl.store(to, mixed, mask=sees[:, None] & exists)
-                    to = scratch + scratch_lanes * head_dim + place + segment
-                    tl.store(to, largest, mask=sees)
-                    tl.store(to + scratch_lanes, tl.max(total, axis=1), mask=sees)
+                    tl.store(to_mixed + segment * head_dim, mixed, mask=sees[:, None] & exists)
+                    tl.store(to_largest + segment, largest, mask=sees)
+                    tl.store(to_largest + sums + segment, tl.max(total, axis=1), mask=sees)
             else:
                 segment = segment_of(begin)
                 edge = start_of(segment + 1)
                 largest, total, mixed = _nothing(block_queries, block_dim)
                 next_at = _find(begin, *found, page_size, has_tail, block_keys)
-                for block in range(begin, end, block_keys):
+                for block in tl.range(begin, end, block_keys, disable_licm=True):
                     slot = next_at
                     next_at = _find(block + block_keys, *found, page_size, has_tail, block_keys)
                     largest, total, mixed = _visit(
@@ -304,11 +306,10 @@ def attention_kernel(
                 to_segment = segments_below(tl.max(own_end, axis=0))
                 for segment in tl.range(from_segment, to_segment, num_stages=merge_stages):
                     sees = (start_of(segment) < own_end) & (start_of(segment + 1) > lowest)
-                    at_lane = scratch + scratch_lanes * head_dim + place + segment
-                    largest = tl.load(at_lane, mask=sees, other=-float("inf"))
-                    total = tl.load(at_lane + scratch_lanes, mask=sees, other=0.0)
-                    at_mixed = scratch + (place + segment)[:, None] * head_dim + at[None, :]
-                    mixed = tl.load(at_mixed, mask=sees[:, None] & exists, other=0.0)
+                    largest = tl.load(to_largest + segment, mask=sees, other=-float("inf"))
+                    total = tl.load(to_largest + sums + segment, mask=sees, other=0.0)
+                    from_mixed = to_mixed + segment * head_dim
+                    mixed = tl.load(from_mixed, mask=sees[:, None] & exists, other=0.0)
                     sum_largest, sum_total, sum_mixed = _merge(
                         sum_largest, sum_total, sum_mixed, largest, total, mixed
                     )
