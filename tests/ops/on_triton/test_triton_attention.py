@@ -87,15 +87,17 @@ def test_a_row_is_the_same_in_any_company(launch: str, device: torch.device) -> 
         assert torch.equal(world.attend(some), whole[some])
 
 
+@pytest.mark.parametrize("root", [61, 126])
+@pytest.mark.parametrize("spread", [1, 3])
 def test_a_path_of_a_tree_is_the_chain_of_its_nodes(
-    device: torch.device, dtype: torch.dtype
+    root: int, spread: int, device: torch.device, dtype: torch.dtype
 ) -> None:
     """Nodes 1, 2, … of the straight tree lie where a chain's rows would."""
-    tree, chain = trees([61], [0, 1, 2, 3, 4]), chains([(61, 67)])
+    tree, chain = trees([root], [0, 1, 2, 3, 4]), chains([(root, root + 6)])
     world = World(tree, device, dtype, Heads(6, 2), d=16)
     as_chain = World(chain, device, dtype, Heads(6, 2), d=16)
     assert torch.equal(tree.page_table, chain.page_table)
-    assert torch.equal(world.attend(), as_chain.attend())
+    assert torch.equal(world.attend(tile=Tile(4, 16, spread)), as_chain.attend())
 
 
 def test_padding_rows_see_nothing_and_are_zero(device: torch.device, dtype: torch.dtype) -> None:

@@ -14,7 +14,7 @@ import triton.language as tl
 SEGMENT_KEYS = 128
 """Of the short ones; a whole number of blocks of keys."""
 MANTISSA_BITS = 4
-_UNIT = tl.constexpr(SEGMENT_KEYS)
+UNIT = tl.constexpr(SEGMENT_KEYS)
 _MANTISSA_BITS = tl.constexpr(MANTISSA_BITS)
 _OF_AN_OCTAVE = tl.constexpr(1 << MANTISSA_BITS)
 _FLOAT_BITS, _FLOAT_BIAS = tl.constexpr(23), tl.constexpr(127)
@@ -24,13 +24,13 @@ _FLOAT_BITS, _FLOAT_BIAS = tl.constexpr(23), tl.constexpr(127)
 def start_of(segment):
     """The first position of a segment."""
     octave = tl.maximum(segment // _OF_AN_OCTAVE - 1, 0)
-    return ((segment - octave * _OF_AN_OCTAVE) << octave) * _UNIT
+    return ((segment - octave * _OF_AN_OCTAVE) << octave) * UNIT
 
 
 @triton.jit
 def segment_of(position):
     """The segment of a position that is not negative."""
-    unit = position // _UNIT
+    unit = position // UNIT
     bits = unit.to(tl.float32).to(tl.int32, bitcast=True)
     number = bits >> (_FLOAT_BITS - _MANTISSA_BITS)
     number -= (_FLOAT_BIAS + _MANTISSA_BITS - 1) * _OF_AN_OCTAVE
