@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 import triton.language as tl
 from torch import Tensor
 
@@ -36,13 +37,15 @@ SPREADS = (1, 2, 4, 8, 16, 32)
 MOST_PROGRAMS = 600
 """Beyond as many, what the programs of spread tiles leave for each other takes gigabytes."""
 DEPTH = 4
+MOST_KEYS = 8192
 
 
 class Case(NamedTuple):
-    """A launch by name, and how many bytes of keys and values it has to read."""
+    """A launch by name, the pages it needs, and the bytes of keys and values it has to read."""
 
     name: str
     rows: Rows
+    pages: int
     read: int
 
 
@@ -69,10 +72,17 @@ def cases(shape: DecoderShape) -> Iterator[Case]:
     of_key = 2 * shape.kv_heads * shape.head_dim * 2
     for context, batch in itertools.product((512, 4096), (1, 8, 32)):
         for rows_each, tail in ((1, 0), (4, 0), (33, DEPTH + 1)):
-            rows = paged(batch, context, DEVICE, rows_each, tail)
             kind = f"tree of {rows_each}" if tail else f"{rows_each} rows"
-            yield Case(f"{context} x {batch}, {kind}", rows, of_key * context * batch)
-    yield Case("prompt of 2048", paged(1, 1, DEVICE, 2048), of_key * 2048)
+            rows = paged(batch, context, DEVICE, rows_each, tail)
+            yield case(f"{context} x {batch}, {kind}", rows, of_key * context * batch)
+    yield case("prompt of 2048", paged(1, 1, DEVICE, 2048), of_key * 2048)
+
+
+def case(name: str, rows: Rows, read: int) -> Case:
+    """With page tables that have room for more, as an engine's have."""
+    pages, width = rows.page_table.numel(), rows.page_table.shape[1]
+    table = F.pad(rows.page_table, (0, MOST_KEYS // PAGE - width))
+    return Case(name, rows._replace(page_table=table), pages, read)
 
 
 def tiles(rows: Rows, heads: Heads) -> list[Tile]:
@@ -92,8 +102,7 @@ def tiles(rows: Rows, heads: Heads) -> list[Tile]:
 def timed(name: str, shape: DecoderShape, case: Case, limit: float) -> dict[str, Any]:
     """Microseconds of a launch in each tile; all have to give the same bits."""
     heads, d = Heads(shape.heads, shape.kv_heads), shape.head_dim
-    rows = case.rows
-    pages = rows.page_table.numel()
+    rows, pages = case.rows, case.pages
     size = 2 * pages * heads.kv * PAGE * d * 2
     cache = torch.cuda.get_device_properties(DEVICE).L2_cache_size
     copies = min(LAUNCHES, int(PAST_CACHE * cache / size) + 2)

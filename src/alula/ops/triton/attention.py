@@ -32,6 +32,8 @@ _MOST_SUMS = 1 << 17
 """Segments of all lanes that are summed apart: 64 MB with heads of 128 elements."""
 _COUNTERS = 4096
 _STAGES = 3
+_REGISTERS = 255
+"""All that a thread can have; ptxas by itself takes fewer for one more block, and spills."""
 
 
 class Tile(NamedTuple):
@@ -99,6 +101,7 @@ class _RowPlan(Plan):
             merge_stages=_STAGES if tile.lanes < _LARGE_LANES else 1,
             num_warps=tile.warps,
             num_stages=_STAGES,
+            maxnreg=_REGISTERS,
             **dependent(q),
         )
         return out
