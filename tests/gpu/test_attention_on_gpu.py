@@ -44,14 +44,16 @@ def test_it_is_the_dense_definition(launch: str, kind: str, device: torch.device
 
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize("launch", LAUNCHES)
-@pytest.mark.parametrize("lanes", [16, 32, 64, 128])
-def test_the_tile_does_not_matter(launch: str, kind: str, lanes: int, device: torch.device) -> None:
+@pytest.mark.parametrize(("lanes", "warps"), [(16, 4), (16, 8), (32, 4), (64, 8), (128, 8)])
+def test_the_tile_does_not_matter(
+    launch: str, kind: str, lanes: int, warps: int, device: torch.device
+) -> None:
     rows, heads, q, keys, values = world(LAUNCHES[launch], kind, device)
     made, group = plan(rows, PAGE, heads), heads.query // heads.kv
     expected = made.attend_in(Tile(1, 16), q, keys, values, SCALE)
-    for count, spread, warps in product({1, 2, lanes // group}, (1, 2, 9, 50), (4, 8)):
+    for count, spread in product({1, 2, lanes // group}, (1, 2, 9, 50)):
         found = made.attend_in(Tile(count, lanes, spread, warps), q, keys, values, SCALE)
-        assert torch.equal(found, expected), (count, spread, warps)
+        assert torch.equal(found, expected), (count, spread)
 
 
 @pytest.mark.parametrize("kind", HEADS)

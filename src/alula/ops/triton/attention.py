@@ -31,7 +31,7 @@ _PROGRAMS, _TREE_PROGRAMS = 2, 4
 _MOST_SUMS = 1 << 17
 """Segments of all lanes that are summed apart: 64 MB with heads of 128 elements."""
 _COUNTERS = 4096
-_STAGES = 3
+_STAGES, _MERGE_STAGES = 3, 5
 _REGISTERS = 255
 """All that a thread can have; ptxas by itself takes fewer for one more block, and spills."""
 
@@ -98,7 +98,7 @@ class _RowPlan(Plan):
             block_queries=tile.lanes,
             block_keys=block_keys,
             block_dim=block_dim,
-            merge_stages=_STAGES if tile.lanes < _LARGE_LANES else 1,
+            merge_stages=_MERGE_STAGES if tile.lanes < _LARGE_LANES else 1,
             num_warps=tile.warps,
             num_stages=_STAGES,
             maxnreg=_REGISTERS,

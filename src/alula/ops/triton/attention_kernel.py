@@ -187,12 +187,12 @@ def attention_kernel(
     query = head * group + lane % group
     of_query = query[:, None] * head_dim + at[None, :]
     exists = here[:, None] & (at < head_dim)[None, :]
-    q_tile = tl.load(q + row.to(tl.int64)[:, None] * q_stride + of_query, mask=exists, other=0.0)
 
     first_line = tl.load(sequences + first_row).to(tl.int32)
     lines = tl.load(sequences + end_row - 1).to(tl.int32) - first_line + 1
     sequence = tl.load(sequences + row, mask=here, other=-1).to(tl.int32)
     own_end = tl.load(last + row, mask=here, other=-1).to(tl.int32) + 1
+    q_tile = tl.load(q + row.to(tl.int64)[:, None] * q_stride + of_query, mask=exists, other=0.0)
     lowest = tl.maximum(own_end - window, first)
     shared_end = own_end
     if has_tail:
@@ -225,6 +225,7 @@ def attention_kernel(
             place = (row * tl.num_programs(1) * group + query) * segments
             to_mixed = scratch + place[:, None] * head_dim + at[None, :]
             to_largest = scratch + sums * head_dim + place
+            column = tl.arange(0, 16)[None, :]
         for stream in range(from_stream, to_stream):
             line, ends = first_line + stream, shared_end
             of = here & (sequence == line)
@@ -236,7 +237,7 @@ def attention_kernel(
                 line = tl.where(is_own, tl.max(tl.where(of, sequence, 0), axis=0), line)
             ends = tl.where(of, ends, 0)
             end = tl.max(ends, axis=0)
-            low = tl.min(tl.where(of, lowest, end), axis=0)
+            low = tl.minimum(tl.min(tl.where(of, lowest, _FAR), axis=0), end)
             begin = low // block_keys * block_keys
             root, own_tail = end, tail
             if spreads:
@@ -267,7 +268,8 @@ def attention_kernel(
                     sees = start_of(segment) < ends
                     tl.store(to_mixed + segment * head_dim, mixed, mask=sees[:, None] & exists)
                     tl.store(to_largest + segment, largest, mask=sees)
-                    tl.store(to_largest + sums + segment, tl.max(total, axis=1), mask=sees)
+                    to = (to_largest + sums + segment)[:, None] + column
+                    tl.store(to, total, mask=sees[:, None] & (column == 0))
             else:
                 segment = segment_of(begin)
                 edge = start_of(segment + 1)
