@@ -111,14 +111,15 @@ def choose(rows: Rows, page_size: int, heads: Heads, dtype: torch.dtype, process
     """As many rows as a sequence has in the mean: those of one sequence share what they read.
 
     The nodes of a tree read most of their blocks each for itself, so that few go in a tile. fp32
-    has no matrix units, and few registers left. Tiles that would leave `processors` idle are
+    has no matrix units and takes many registers. Tiles that would leave `processors` idle are
     spread.
     """
     group, count, has_tail = heads.query // heads.kv, len(rows.last), rows.tail is not None
-    lanes, warps = max(_SMALL_LANES, triton.next_power_of_2(group)), _SMALL_WARPS
+    is_small, lanes = dtype.itemsize < 4, max(_SMALL_LANES, triton.next_power_of_2(group))
     mean = max(count // max(len(rows.page_table), 1), 1)
-    if dtype.itemsize < 4 and not has_tail and mean * group >= _LARGE_LANES > lanes:
-        lanes, warps = _LARGE_LANES, _LARGE_WARPS
+    if is_small and not has_tail and mean * group >= _LARGE_LANES > lanes:
+        lanes = _LARGE_LANES
+    warps = _SMALL_WARPS if is_small and lanes < _LARGE_LANES else _LARGE_WARPS
     tile_rows = min(mean, lanes // group)
     programs = max(triton.cdiv(count, tile_rows) * heads.kv, 1)
     spread = processors * (_TREE_PROGRAMS if has_tail else _PROGRAMS) // programs
