@@ -115,7 +115,7 @@ def test_padding_rows_see_nothing_and_are_zero(device: torch.device, dtype: torc
 def test_programs_share_the_segments_of_a_row(window: int | None, device: torch.device) -> None:
     """Longer ones too, from position 4,096 on; the last program to arrive leaves no trace."""
     rows = chains([(4350, 4352), (0, 2), (300, 301)])
-    world = World(rows, device, torch.float16, Heads(2, 1), d=16)
+    world = World(rows, device, torch.float16, Heads(1, 1), d=16)
     whole = world.attend(window=window)
     assert world.error(whole, window) < TOLERANCE[torch.float16]
     for count, spread in ((1, 2), (3, 40)):

@@ -71,6 +71,7 @@ class _RowPlan(Plan):
         self, tile: Tile, q: Tensor, keys: Tensor, values: Tensor, scale: float
     ) -> Tensor:
         """As `attend`, in a given tile."""
+        assert scale > 0  # the largest product is then the largest score
         rows, (count, _, d) = self._rows, q.shape
         block_dim, block_keys = blocks(d, q.dtype)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
