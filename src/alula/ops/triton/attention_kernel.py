@@ -1,115 +1,15 @@
-"""The kernel of paged attention, and the order of its sums.
-
-Within a segment (`segments`) keys are visited in blocks, in order, and added to an online softmax
-(Milakov and Gimelshein, arXiv 1805.02867; Dao et al., arXiv 2205.14135) that starts afresh with
-each segment; the segments' sums are merged in order by one formula. So it makes no difference who
-computes a segment. A block or segment of which a row sees nothing leaves that row as it was, so
-that a program may visit what any of its rows sees. Row sums come from the matrix units too:
-unlike a reduction, they add in one order whatever the tile's size. Where a product is added to
-something, `fma` says so: the compiler would fuse them in one place and not in another.
-"""
+"""The kernel of paged attention: which program sums what, and who merges it."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
+from alula.ops.triton.attention_sums import find, merge, nothing, visit
 from alula.ops.triton.overlap import release, wait
 from alula.ops.triton.segments import segment_of, segments_below, start_of
 
 _FAR = tl.constexpr(1 << 30)
-
-
-@triton.jit
-def _nothing(block_queries: tl.constexpr, block_dim: tl.constexpr):
-    """A softmax without keys: the largest score, the total weight (all columns alike), the mix."""
-    largest = tl.full((block_queries,), -float("inf"), dtype=tl.float32)
-    total = tl.zeros((block_queries, 16), dtype=tl.float32)
-    return largest, total, tl.zeros((block_queries, block_dim), dtype=tl.float32)
-
-
-@triton.jit
-def _find(
-    block,
-    low,
-    end,
-    root,
-    table,
-    own_tail,
-    page_size: tl.constexpr,
-    has_tail: tl.constexpr,
-    block_keys: tl.constexpr,
-):
-    """Slots of the keys at positions `block` …, of those from `low` to `end`, else 0.
-
-    They are where the page table says, from `root` on where the tail says.
-    """
-    position = block + tl.arange(0, block_keys)
-    stored = (position >= low) & (position < end)
-    in_table = stored
-    if has_tail:
-        in_table = stored & (position < root)
-    page = tl.load(table + position // page_size, mask=in_table, other=0).to(tl.int32)
-    slot = page * page_size + position % page_size
-    if has_tail:
-        own = tl.load(own_tail + position - root, mask=stored & (position >= root), other=0)
-        slot = tl.where(position < root, slot, own.to(tl.int32))
-    return slot
-
-
-@triton.jit
-def _visit(
-    block,
-    slot,
-    low,
-    end,
-    q,
-    keys,
-    values,
-    lowest,
-    ends,
-    largest,
-    total,
-    mixed,
-    scale,
-    page_stride,
-    head_dim: tl.constexpr,
-    page_size: tl.constexpr,
-    block_keys: tl.constexpr,
-):
-    """Add the block of keys at position `block` to the softmax of a tile's rows.
-
-    Keys exist from position `low` to `end`; others may hold anything, and read as zero. Each row
-    sees those from its own `lowest` to its own of `ends`.
-    """
-    position = block + tl.arange(0, block_keys)
-    place = (slot // page_size).to(tl.int64) * page_stride + slot % page_size * head_dim
-    at = tl.arange(0, q.shape[1])[None, :]
-    inside = ((position >= low) & (position < end))[:, None] & (at < head_dim)
-    k = tl.load(keys + place[:, None] + at, mask=inside, other=0.0)
-    v = tl.load(values + place[:, None] + at, mask=inside, other=0.0)
-    scores = tl.dot(q, tl.trans(k), input_precision="ieee")
-    sees = (position[None, :] >= lowest[:, None]) & (position[None, :] < ends[:, None])
-    scores = tl.where(sees, scores, -float("inf"))
-    new = tl.maximum(largest, tl.max(scores, axis=1) * scale)
-    pivot = tl.where(new == -float("inf"), 0.0, new)
-    weights = tl.exp2(tl.fma(scores, scale, -pivot[:, None])).to(v.dtype)
-    kept = tl.exp2(largest - pivot)[:, None]
-    ones = tl.full((block_keys, 16), 1.0, dtype=v.dtype)
-    total = tl.dot(weights, ones, total * kept, input_precision="ieee")
-    mixed = tl.dot(weights, v, mixed * kept, input_precision="ieee")
-    return new, total, mixed
-
-
-@triton.jit
-def _merge(largest, total, mixed, next_largest, next_total, next_mixed):
-    """Add the softmax of the next segment to that of all segments before it."""
-    new = tl.maximum(largest, next_largest)
-    pivot = tl.where(new == -float("inf"), 0.0, new)
-    kept, added = tl.exp2(largest - pivot), tl.exp2(next_largest - pivot)
-    total = tl.fma(total, kept, next_total * added)
-    mixed = tl.fma(mixed, kept[:, None], next_mixed * added[:, None])
-    return new, total, mixed
 
 
 @triton.jit(
@@ -255,12 +155,12 @@ def attention_kernel(
                 for segment in range(start, segments_below(end), step):
                     from_block = tl.maximum(start_of(segment), begin)
                     to_block = tl.minimum(start_of(segment + 1), end)
-                    largest, total, mixed = _nothing(block_queries, block_dim)
-                    next_at = _find(from_block, *found, page_size, has_tail, block_keys)
+                    largest, total, mixed = nothing(block_queries, block_dim)
+                    next_at = find(from_block, *found, page_size, has_tail, block_keys)
                     for block in tl.range(from_block, to_block, block_keys, disable_licm=True):
                         slot = next_at
-                        next_at = _find(block + block_keys, *found, page_size, has_tail, block_keys)
-                        largest, total, mixed = _visit(
+                        next_at = find(block + block_keys, *found, page_size, has_tail, block_keys)
+                        largest, total, mixed = visit(
                             *(block, slot, low, end, q_tile, keys, values, lowest, ends),
                             *(largest, total, mixed, scale, page_stride),
                             *(head_dim, page_size, block_keys),
@@ -273,25 +173,25 @@ def attention_kernel(
             else:
                 segment = segment_of(begin)
                 edge = start_of(segment + 1)
-                largest, total, mixed = _nothing(block_queries, block_dim)
-                next_at = _find(begin, *found, page_size, has_tail, block_keys)
+                largest, total, mixed = nothing(block_queries, block_dim)
+                next_at = find(begin, *found, page_size, has_tail, block_keys)
                 for block in tl.range(begin, end, block_keys, disable_licm=True):
                     slot = next_at
-                    next_at = _find(block + block_keys, *found, page_size, has_tail, block_keys)
-                    largest, total, mixed = _visit(
+                    next_at = find(block + block_keys, *found, page_size, has_tail, block_keys)
+                    largest, total, mixed = visit(
                         *(block, slot, low, end, q_tile, keys, values, lowest, ends),
                         *(largest, total, mixed, scale, page_stride),
                         *(head_dim, page_size, block_keys),
                     )
                     if block + block_keys == edge:
-                        sum_largest, sum_total, sum_mixed = _merge(
+                        sum_largest, sum_total, sum_mixed = merge(
                             *(sum_largest, sum_total, sum_mixed),
                             *(largest, tl.max(total, axis=1), mixed),
                         )
-                        largest, total, mixed = _nothing(block_queries, block_dim)
+                        largest, total, mixed = nothing(block_queries, block_dim)
                         segment += 1
                         edge = start_of(segment + 1)
-                sum_largest, sum_total, sum_mixed = _merge(
+                sum_largest, sum_total, sum_mixed = merge(
                     *(sum_largest, sum_total, sum_mixed),
                     *(largest, tl.max(total, axis=1), mixed),
                 )
@@ -312,7 +212,7 @@ def attention_kernel(
                     total = tl.load(to_largest + sums + segment, mask=sees, other=0.0)
                     from_mixed = to_mixed + segment * head_dim
                     mixed = tl.load(from_mixed, mask=sees[:, None] & exists, other=0.0)
-                    sum_largest, sum_total, sum_mixed = _merge(
+                    sum_largest, sum_total, sum_mixed = merge(
                         sum_largest, sum_total, sum_mixed, largest, total, mixed
                     )
         if is_last:
