@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 
@@ -18,6 +20,7 @@ LAUNCHES = {
     "a chunk": chains([(700, 760)]),
     "many lengths": chains([(n, n + 1 + n % 4) for n in range(0, 1200, 61)]),
     "trees and chunks": joined(trees([3, 500, 64], PARENTS), chains([(0, 40), (600, 620)])),
+    "far behind": chains([(9000, 9002), (5, 6), (4095, 4097)]),
 }
 SCALE = 0.1
 
@@ -41,14 +44,16 @@ def test_it_is_the_dense_definition(launch: str, kind: str, device: torch.device
 
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize("launch", LAUNCHES)
-@pytest.mark.parametrize("lanes", [16, 32, 64, 128])
-def test_the_tile_does_not_matter(launch: str, kind: str, lanes: int, device: torch.device) -> None:
+@pytest.mark.parametrize(("lanes", "warps"), [(16, 4), (16, 8), (32, 4), (64, 8), (128, 8)])
+def test_the_tile_does_not_matter(
+    launch: str, kind: str, lanes: int, warps: int, device: torch.device
+) -> None:
     rows, heads, q, keys, values = world(LAUNCHES[launch], kind, device)
     made, group = plan(rows, PAGE, heads), heads.query // heads.kv
     expected = made.attend_in(Tile(1, 16), q, keys, values, SCALE)
-    for count in {1, 2, lanes // group}:
-        found = made.attend_in(Tile(count, lanes), q, keys, values, SCALE)
-        assert torch.equal(found, expected), count
+    for count, spread in product({1, 2, lanes // group}, (1, 2, 9, 50)):
+        found = made.attend_in(Tile(count, lanes, spread, warps), q, keys, values, SCALE)
+        assert torch.equal(found, expected), (count, spread)
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -60,3 +65,23 @@ def test_a_row_alone_is_the_same(launch: str, kind: str, device: torch.device) -
         chosen = torch.tensor([row], device=device)
         alone = plan(only(rows, chosen), PAGE, heads).attend(q[chosen], keys, values, SCALE)
         assert torch.equal(alone[0], whole[row]), row
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_captured_launch_serves_at_other_lengths(kind: str, device: torch.device) -> None:
+    """Again and again, with programs that have nothing to do and others that then have."""
+    rows, heads, q, keys, values = world(chains([(1500, 1504), (700, 704)]), kind, device)
+    made, tile = plan(rows, PAGE, heads), Tile(4, 16, 8)
+    made.attend_in(tile, q, keys, values, SCALE)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = [made.attend_in(tile, q, keys, values, SCALE) for _ in range(3)]
+    keys.nan_to_num_()
+    values.nan_to_num_()
+    whole = rows.last.clone()
+    for lengths in (1, 2, 100, 700, 3, 700):
+        rows.last.copy_(whole - 700 + lengths)
+        graph.replay()
+        expected = made.attend_in(Tile(1, 16), q, keys, values, SCALE)
+        assert all(torch.equal(one, expected) for one in found), lengths

@@ -39,6 +39,7 @@ from alula.ops.rows import Rows
 from alula.ops.sample import LineSettings, Wants
 from alula.ops.store import HeadNorms, places
 from alula.ops.triton import tiles
+from alula.ops.triton.attention import choose
 from alula.ops.triton.layer import JOINED_ROWS
 from alula.ops.triton.linear import TiledWeight
 from alula.ops.triton.tiles import Bucket, Tile, table
@@ -201,7 +202,10 @@ def heads_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], An
         pages = meta(sequences, 16, dtype=torch.int64)
         rows = Rows(many, many, many, many, pages, many[:sequences], tail)
         tall = meta(count, heads.query, d, dtype=dtype)
-        yield lambda rows=rows, tall=tall: forms.plan(rows, 32, heads).attend(tall, pool, pool, 1.0)
+        made = forms.plan(rows, 32, heads)
+        for processors in (1, PROCESSORS):
+            asked = (choose(rows, 32, heads, dtype, processors), tall, pool, pool, 1.0)
+            yield lambda made=made, asked=asked: made.attend_in(*asked)
 
 
 def round_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], Any]]:

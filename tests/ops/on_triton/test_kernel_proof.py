@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 SHARED_KB = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121: 99}
-ALLOWED_STACK = 16
-"""ptxas at times puts a register or two away to fit one more block on a processor; a tile that is
-too large for the registers spills hundreds of bytes."""
+ALLOWED_STACK = 64
+"""ptxas at times puts away around a loop what is needed behind it, a dozen registers; a
+tile that is too large for the registers spills hundreds of bytes."""
 EXACT = {"adjust_kernel", "search_kernel", "draw_kernel"}
 """Kernels that promise the reference's bits: each operation on floats rounded as IEEE 754 says."""
 KERNELS = {

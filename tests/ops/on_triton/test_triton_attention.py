@@ -22,6 +22,7 @@ LAUNCHES = {
     "trees and chunks": joined(TREES, chains([(0, 9), (70, 80)])),
     "a first position without key": chains([(1, 2), (64, 70)], first=1),
     "trees below a first position": trees([2, 70], PARENTS, first=1),
+    "trees over the edge of a segment": trees([126, 255, 128], PARENTS),
 }
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 SCALE = 0.3
@@ -45,7 +46,7 @@ class World:
         rows = self.rows if chosen is None else only(self.rows, chosen)
         q = self.q if chosen is None else self.q[chosen]
         made = plan(rows, PAGE, self.heads, window)
-        tile = tile or choose(rows, self.heads.query // self.heads.kv)
+        tile = tile or choose(rows, PAGE, self.heads, self.q.dtype, processors=1)
         return made.attend_in(tile, q, self.keys, self.values, SCALE)
 
     def error(self, found: Tensor, window: int | None = None) -> float:
@@ -73,28 +74,30 @@ def test_heads_of_any_size_and_group(heads: Heads, d: int, device: torch.device)
 @pytest.mark.parametrize("launch", LAUNCHES)
 def test_a_row_is_the_same_in_any_company(launch: str, device: torch.device) -> None:
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float16
-    world = World(LAUNCHES[launch], device, dtype, Heads(6, 2), d=16)
+    world = World(LAUNCHES[launch], device, dtype, Heads(3, 1), d=16)
     whole = world.attend()
     rows = len(whole)
-    for row in range(0, rows, 1 if device.type == "cuda" else 9):
+    for row in range(0, rows, 1 if device.type == "cuda" else 13):
         alone = world.attend(torch.tensor([row], device=device))
         assert torch.equal(alone[0], whole[row])
-    for count in (2, 5):
-        assert torch.equal(world.attend(tile=Tile(count, 16)), whole)
+    for count, spread in ((5, 1), (2, 3)):
+        assert torch.equal(world.attend(tile=Tile(count, 16, spread)), whole), (count, spread)
     some = torch.arange(1, rows, 2, device=device)
     if len(some):
         assert torch.equal(world.attend(some), whole[some])
 
 
+@pytest.mark.parametrize("root", [61, 126])
+@pytest.mark.parametrize("spread", [1, 3])
 def test_a_path_of_a_tree_is_the_chain_of_its_nodes(
-    device: torch.device, dtype: torch.dtype
+    root: int, spread: int, device: torch.device, dtype: torch.dtype
 ) -> None:
     """Nodes 1, 2, … of the straight tree lie where a chain's rows would."""
-    tree, chain = trees([61], [0, 1, 2, 3, 4]), chains([(61, 67)])
+    tree, chain = trees([root], [0, 1, 2, 3, 4]), chains([(root, root + 6)])
     world = World(tree, device, dtype, Heads(6, 2), d=16)
     as_chain = World(chain, device, dtype, Heads(6, 2), d=16)
     assert torch.equal(tree.page_table, chain.page_table)
-    assert torch.equal(world.attend(), as_chain.attend())
+    assert torch.equal(world.attend(tile=Tile(4, 16, spread)), as_chain.attend())
 
 
 def test_padding_rows_see_nothing_and_are_zero(device: torch.device, dtype: torch.dtype) -> None:
@@ -108,8 +111,50 @@ def test_padding_rows_see_nothing_and_are_zero(device: torch.device, dtype: torc
     assert not padded[-1].any()
 
 
+@pytest.mark.parametrize("window", [None, 200])
+def test_programs_share_the_segments_of_a_row(window: int | None, device: torch.device) -> None:
+    """Longer ones too, from position 4,096 on; the last program to arrive leaves no trace."""
+    rows = chains([(4350, 4352), (0, 2), (300, 301)])
+    world = World(rows, device, torch.float16, Heads(1, 1), d=16)
+    whole = world.attend(window=window)
+    assert world.error(whole, window) < TOLERANCE[torch.float16]
+    for count, spread in ((1, 2), (3, 40)):
+        for _ in range(2):
+            found = world.attend(window=window, tile=Tile(count, 16, spread))
+            assert torch.equal(found, whole), (count, spread)
+
+
+@pytest.mark.parametrize("spread", [1, 4])
+def test_padding_rows_of_spread_tiles_are_zero(spread: int, device: torch.device) -> None:
+    world = World(
+        joined(trees([3, 66], PARENTS), chains([(0, 3)])), device, torch.float16, Heads(3, 1), 16
+    )
+    whole = world.attend()
+    last, tail = world.rows.last.clone(), world.rows.tail
+    assert tail is not None
+    last[[0, 9, 10, 11, -1]] = -1
+    world.rows = world.rows._replace(last=last)
+    padded = world.attend(tile=Tile(2, 16, spread))
+    assert not padded[last < 0].any()
+    assert torch.equal(padded[last >= 0], whole[last >= 0])
+
+
 def test_sequences_of_many_rows_get_large_tiles_and_trees_small_ones() -> None:
-    assert choose(chains([(9, 10)] * 8), 4) == Tile(1, 16)
-    assert choose(chains([(9, 13)] * 8), 4) == Tile(4, 16)
-    assert choose(chains([(0, 100)]), 4) == Tile(16, 64)
-    assert choose(trees([9], [0] * 32), 4) == Tile(4, 16)
+    assert chosen(chains([(9, 10)] * 8)) == Tile(1, 16)
+    assert chosen(chains([(9, 13)] * 8)) == Tile(4, 16)
+    assert chosen(chains([(0, 100)])) == Tile(16, 64, warps=8)
+    assert chosen(chains([(0, 100)]), torch.float32) == Tile(4, 16, warps=8)
+    assert chosen(trees([9], [0] * 32)) == Tile(4, 16)
+
+
+def test_tiles_are_spread_where_processors_would_idle() -> None:
+    assert chosen(chains([(3000, 3001)]), processors=132).spread == 24  # segments there are
+    assert chosen(chains([(9000, 9001)]), processors=132).spread == 33
+    assert chosen(chains([(9000, 9001)] * 8), processors=132).spread == 4
+    assert chosen(chains([(9000, 9001)] * 32), processors=132).spread == 1
+    assert chosen(chains([(9000, 9400)]), processors=132).spread == 1
+    assert chosen(trees([9000], [0] * 32), processors=132).spread == 7
+
+
+def chosen(rows: Rows, dtype: torch.dtype = torch.bfloat16, processors: int = 1) -> Tile:
+    return choose(rows, PAGE, Heads(32, 8), dtype, processors)

@@ -1,0 +1,107 @@
+"""The sums of attention, and their order.
+
+Within a segment (`segments`) keys are visited in blocks, in order, and added to an online softmax
+(Milakov and Gimelshein, arXiv 1805.02867; Dao et al., arXiv 2205.14135) that starts afresh with
+each segment; the segments' sums are merged in order by one formula. So it makes no difference who
+computes a segment. A block or segment of which a row sees nothing leaves that row as it was, so
+that a program may visit what any of its rows sees. Row sums come from the matrix units too:
+unlike a reduction, they add in one order whatever the tile's size. Where a product is added to
+something, `fma` says so: the compiler would fuse them in one place and not in another.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def nothing(block_queries: tl.constexpr, block_dim: tl.constexpr):
+    """A softmax without keys: the largest score, the total weight (all columns alike), the mix."""
+    largest = tl.full((block_queries,), -float("inf"), dtype=tl.float32)
+    total = tl.zeros((block_queries, 16), dtype=tl.float32)
+    return largest, total, tl.zeros((block_queries, block_dim), dtype=tl.float32)
+
+
+@triton.jit
+def find(
+    block,
+    low,
+    end,
+    root,
+    table,
+    own_tail,
+    page_size: tl.constexpr,
+    has_tail: tl.constexpr,
+    block_keys: tl.constexpr,
+):
+    """Slots of the keys at positions `block` …, of those from `low` to `end`, else 0.
+
+    They are where the page table says, from `root` on where the tail says.
+    """
+    position = block + tl.arange(0, block_keys)
+    stored = (position >= low) & (position < end)
+    in_table = stored
+    if has_tail:
+        in_table = stored & (position < root)
+    page = tl.load(table + position // page_size, mask=in_table, other=0).to(tl.int32)
+    slot = page * page_size + position % page_size
+    if has_tail:
+        own = tl.load(own_tail + position - root, mask=stored & (position >= root), other=0)
+        slot = tl.where(position < root, slot, own.to(tl.int32))
+    return slot
+
+
+@triton.jit
+def visit(
+    block,
+    slot,
+    low,
+    end,
+    q,
+    keys,
+    values,
+    lowest,
+    ends,
+    largest,
+    total,
+    mixed,
+    scale,
+    page_stride,
+    head_dim: tl.constexpr,
+    page_size: tl.constexpr,
+    block_keys: tl.constexpr,
+):
+    """Add the block of keys at position `block` to the softmax of a tile's rows.
+
+    Keys exist from position `low` to `end`; others may hold anything, and read as zero. Each row
+    sees those from its own `lowest` to its own of `ends`.
+    """
+    position = block + tl.arange(0, block_keys)
+    place = (slot // page_size).to(tl.int64) * page_stride + slot % page_size * head_dim
+    at = tl.arange(0, q.shape[1])[None, :]
+    inside = ((position >= low) & (position < end))[:, None] & (at < head_dim)
+    k = tl.load(keys + place[:, None] + at, mask=inside, other=0.0)
+    v = tl.load(values + place[:, None] + at, mask=inside, other=0.0)
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+    sees = (position[None, :] >= lowest[:, None]) & (position[None, :] < ends[:, None])
+    scores = tl.where(sees, scores, -float("inf"))
+    new = tl.maximum(largest, tl.max(scores, axis=1) * scale)
+    pivot = tl.where(new == -float("inf"), 0.0, new)
+    weights = tl.exp2(tl.fma(scores, scale, -pivot[:, None])).to(v.dtype)
+    kept = tl.exp2(largest - pivot)[:, None]
+    ones = tl.full((block_keys, 16), 1.0, dtype=v.dtype)
+    total = tl.dot(weights, ones, total * kept, input_precision="ieee")
+    mixed = tl.dot(weights, v, mixed * kept, input_precision="ieee")
+    return new, total, mixed
+
+
+@triton.jit
+def merge(largest, total, mixed, next_largest, next_total, next_mixed):
+    """Add the softmax of the next segment to that of all segments before it."""
+    new = tl.maximum(largest, next_largest)
+    pivot = tl.where(new == -float("inf"), 0.0, new)
+    kept, added = tl.exp2(largest - pivot), tl.exp2(next_largest - pivot)
+    total = tl.fma(total, kept, next_total * added)
+    mixed = tl.fma(mixed, kept[:, None], next_mixed * added[:, None])
+    return new, total, mixed
