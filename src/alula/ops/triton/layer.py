@@ -122,6 +122,15 @@ def heads_kernel(
     output = pair_rows(lane, pairs, half)
     begin(weight, output, inner, prefetched, early, overlaps)
     scale = divisor(squares, row, rows, inner, eps, has_squares)
+    # What the end needs is under way while the sums are made.
+    _, pair = place(rows, pairs, block_rows, block_outputs // 2, group)
+    inside = (row < rows)[:, None] & (pair < pairs)[None, :]
+    head, low = pair // half, pair % half
+    angle = row.to(tl.int64)[:, None] * 2 * half + low[None, :]
+    c = tl.load(cos + angle, mask=inside, other=0.0)
+    s = tl.load(sin + angle + half, mask=inside, other=0.0)
+    page = tl.load(pages + row, mask=row < rows, other=-1)
+    at = page * page_stride + tl.load(lanes + row, mask=row < rows, other=0) * 2 * half
     sums = multiply(x, weight, row, output, rows, inner, x_stride, block_inner, is_even, masks_rows)
     end(early, overlaps)
     sums *= scale[:, None]
@@ -130,22 +139,14 @@ def heads_kernel(
     sums = sums.to(queries.dtype.element_ty).to(tl.float32)
     first_in, second_in = tl.split(tl.reshape(sums, (block_rows, block_outputs // 2, 2)))
 
-    _, pair = place(rows, pairs, block_rows, block_outputs // 2, group)
-    inside = (row < rows)[:, None] & (pair < pairs)[None, :]
-    row = row.to(tl.int64)
-    head, low = pair // half, pair % half
-    angle = row[:, None] * 2 * half + low[None, :]
-    c = tl.load(cos + angle, mask=inside, other=0.0)
-    s = tl.load(sin + angle + half, mask=inside, other=0.0)
     first = (first_in * c - second_in * s).to(queries.dtype.element_ty)
     second = (second_in * c + first_in * s).to(queries.dtype.element_ty)
     is_query = (head < query_heads)[None, :]
-    to_query = queries + row[:, None] * query_heads * 2 * half + (head * 2 * half + low)[None, :]
+    of_row = row.to(tl.int64)[:, None] * query_heads * 2 * half
+    to_query = queries + of_row + (head * 2 * half + low)[None, :]
     tl.store(to_query, first, mask=inside & is_query)
     tl.store(to_query + half, second, mask=inside & is_query)
 
-    page = tl.load(pages + row, mask=row < rows, other=-1)
-    at = page * page_stride + tl.load(lanes + row, mask=row < rows, other=0) * 2 * half
     stores = inside & (page >= 0)[:, None]
     is_key = (head >= query_heads) & (head < query_heads + kv_heads)
     to_key = keys + at[:, None] + ((head - query_heads) * head_stride + low)[None, :]
@@ -191,16 +192,17 @@ def add_linear_kernel(
     begin(weight, output, inner, prefetched, early, overlaps)
     inside = (row < rows)[:, None] & (lane < outputs)[None, :]
     at = row.to(tl.int64)[:, None] * outputs + lane[None, :]
+    x_before = tl.load(before + at, mask=inside, other=0.0).to(tl.float32)
+    factor = tl.load(norm + output)
     sums = multiply(x, weight, row, output, rows, inner, x_stride, block_inner, is_even, masks_rows)
     end(early, overlaps)
     if has_bias:
         sums += tl.load(bias + output).to(tl.float32)[None, :]
     change = sums.to(total.dtype.element_ty).to(tl.float32)
-    x_before = tl.load(before + at, mask=inside, other=0.0).to(tl.float32)
     sum_in = (x_before + change).to(total.dtype.element_ty)
     wide = sum_in.to(tl.float32)
     tl.store(total + at, sum_in, mask=inside)
-    by_norm = wide * tl.load(norm + output)[None, :]
+    by_norm = wide * factor[None, :]
     tl.store(scaled + at, by_norm.to(scaled.dtype.element_ty), mask=inside)
     units = tl.sum(tl.where(inside, in_units(wide), 0), axis=1)
     tl.atomic_add(squares + row, units, mask=row < rows, sem="relaxed")
