@@ -32,7 +32,9 @@ class Tile(NamedTuple):
         return (self.rows + self.outputs) * self.inner * itemsize * self.stages
 
     def fitted(self, inner: int) -> Tile:
-        """With steps that divide `inner`, where steps of 64 or more can."""
+        """With steps that divide `inner`, where steps of 64 or more can; one stage may hold it all."""
+        if self.stages == 1 and self.inner >= inner:
+            return self
         step = self.inner
         while inner % step and step > _SMALLEST_INNER:
             step //= 2
