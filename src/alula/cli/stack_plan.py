@@ -107,7 +107,8 @@ def plan(
 
     One CUDA among the binaries, driver, images for every GPU, sonames, symbols, files, start-up
     checks of the model. Nothing is installed. Exits with 3 where nothing satisfies what is
-    wanted, where a goal stays closed, or where a plan made by hand contradicts itself.
+    wanted, where a goal stays closed, or where a plan made by hand contradicts itself; with 6
+    where an index did not answer and that may be why.
     """
     from alula.stack.ask import Question, answer
     from alula.stack.indexes import chosen_indexes
@@ -149,7 +150,7 @@ def plan(
 
         print_answer(found, written)
     if not found.holds:
-        raise typer.Exit(_UNSATISFIABLE)
+        raise typer.Exit(MachineError.exit_code if found.is_in_the_dark else _UNSATISFIABLE)
 
 
 def _release(text: str | None) -> tuple[int, int] | None:
