@@ -350,7 +350,8 @@ def _tree_shape(words: str) -> TreeShape:
             "it follows acceptance, which means nothing there",
             "name a shape: chain:K or tree:DEPTHxWIDTH:NODES",
         )
-    return {OFF: NO_DRAFT, "ngram": NGRAM_CHAIN}.get(words) or parse_shape(words)
+    named = {OFF: NO_DRAFT, "ngram": NGRAM_CHAIN}
+    return named[words] if words in named else parse_shape(words, named)
 
 
 def _plain_bytes(decoder: Decoder, plan: RoundPlan) -> int:
