@@ -224,7 +224,6 @@ class Load:
             and p99 < SLOW_HEALTH_SECONDS,
         }
 
-
     def first_minute(self) -> dict[str, float]:
         """The last sample of it; of a short run, of its first third."""
         until = min(60.0, self.seconds / 3)

@@ -139,7 +139,10 @@ def test_a_prompt_beyond_the_context_is_refused(alula: Alula, tiny_model: Path) 
     ("arguments", "said"),
     [
         (["--speculation", "sometimes"], "'sometimes' is not understood"),
-        (["--speculation", "foo"], "it is off, ngram, auto, chain:K or tree:DEPTHxWIDTH:NODES"),
+        (
+            ["--speculation", "foo"],
+            "off, ngram, auto, chain:K or tree:DEPTHxWIDTH:NODES",
+        ),
         (["--speculation", "tree:2x2:4"], "needs a drafter"),
         (["--speculation", "off", "--drafter", "somewhere"], "no use for a drafter"),
         (["--speculation", "ngram", "--drafter", "somewhere"], "no use for a drafter"),

@@ -7,8 +7,8 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +19,6 @@ from alula.cli import whatif_options
 from alula.cli.console import messages, print_dim, print_json, progress_bar
 from alula.cli.stack_options import environment_named
 from alula.errors import MachineError, UsageError
-from alula.models.progress import Task, silent
 
 if TYPE_CHECKING:
     from alula.machine.facts import Machine
@@ -135,7 +134,7 @@ def plan(
         free_bytes=shutil.disk_usage(_home()).free,
     )
     _make(out)
-    found = answer(question, _may_read(yes, json), _progress, _telling)
+    found = answer(question, _may_read(yes, json), progress_bar, _telling)
     written: tuple[Path, ...] = ()
     if out is not None and found.plan.lock is not None:
         from alula.stack.emit import emit
@@ -266,17 +265,6 @@ def _may_read(yes: bool, as_json: bool) -> Callable[[int], bool]:
         return typer.confirm("Fetch them?", err=True)
 
     return may_read
-
-
-@contextmanager
-def _progress(description: str, total: int, /) -> Iterator[Task]:
-    """A bar, or where the end is not known something that turns."""
-    if total:
-        with progress_bar(description, total) as task:
-            yield task
-        return
-    with messages().status(description), silent(description, total) as task:
-        yield task
 
 
 def _telling(words: str) -> None:

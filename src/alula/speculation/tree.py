@@ -81,8 +81,8 @@ def parse_shape(text: str, words: Iterable[str] = ()) -> TreeShape:
         return TreeShape(depth, width, nodes)
     raise UsageError(
         f"the draft shape {text!r} is not understood",
-        f"it is {''.join(f'{word}, ' for word in words)}chain:K or tree:DEPTHxWIDTH:NODES, with "
-        "whole numbers from 0",
+        f"a shape is {''.join(f'{word}, ' for word in words)}chain:K or tree:DEPTHxWIDTH:NODES, "
+        "with whole numbers from 0",
         "write for example chain:4, or tree:4x4:16 (at most 4 levels, 4 children, 16 nodes)",
     )
 
