@@ -3,10 +3,12 @@
     alula serve MODEL --port 8000 &
     python benchmarks/serve_load.py http://127.0.0.1:8000 --pid SERVER_PID --seconds 300
 
-Every finished answer is compared with the one that its request gets alone. The cache is filled
-first: its memory is handed out as pages are first written, which is growth but no leak. Give the
-server a cache that is soon full (--cache-tokens 16384). Prints one JSON object; exits with 1 where
-a token is lost or crossed, something leaks, or /health is slow.
+Every finished answer is compared with the one that its request gets alone. What is made at its
+first use is made before the crowd comes, since it is growth but no leak: the system hands out the
+cache's memory as pages are first written, and on the CPU oneDNN keeps a program for each matrix at
+each number of rows (about half a megabyte, at most 1024 of them). Give the server a cache that is
+soon full (--cache-tokens 16384). Prints one JSON object; exits with 1 where a token is lost or
+crossed, something leaks, or /health is slow.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import argparse
 import asyncio
 import json
 import random
+import string
 import sys
 import time
 from collections import Counter
@@ -33,7 +36,8 @@ SLOW_HEALTH_SECONDS = 0.2
 MOST_GROWTH = 1.02
 """Of memory, from the first minute to the end: allocators breathe by as much."""
 SAMPLE_SECONDS = 5.0
-FILLING_WORDS = 250
+MOST_ROWS = 160
+"""Of a launch of this crowd: each of these numbers is computed before it comes."""
 LARGEST_BODY = 4 * 2**20
 
 
@@ -87,13 +91,19 @@ class Load:
         return [choice["text"] for choice in found.json()["choices"]]
 
     async def fill(self) -> None:
-        """Ask what nobody asked before until no more free pages are taken by it."""
+        """Ask what nobody asked before: at every length, then until it takes no more free pages."""
         dice = random.Random(-1)
+        for length in range(1, MOST_ROWS + 1):
+            await self.ask_new(dice, length)
         free = [await self.free_pages()]
         while len(free) < 4 or free[-1] < free[-4]:
-            prompt = " ".join(str(dice.random()) for _ in range(FILLING_WORDS // 10))
-            await self.whole({"model": self.model, "prompt": prompt, "max_tokens": 1})
+            await self.ask_new(dice, 2 * MOST_ROWS)
             free.append(await self.free_pages())
+
+    async def ask_new(self, dice: random.Random, length: int) -> None:
+        """A prompt of about `length` tokens that no page holds the beginning of."""
+        prompt = "".join(dice.choice(string.ascii_uppercase) for _ in range(length))
+        await self.whole({"model": self.model, "prompt": prompt, "max_tokens": 2})
 
     async def behave(self, dice: random.Random) -> None:
         kinds = [self.stream] * 6 + [self.slow, self.slow, self.leave, self.leave, self.post]
