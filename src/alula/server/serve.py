@@ -20,6 +20,7 @@ from alula.errors import AlulaError, MachineError, ModelError, ResourceError, Us
 from alula.server.app import make_app
 from alula.server.engine_client import EngineClient
 from alula.server.messages import EngineOptions, Problem, Ready
+from alula.server.patience import PatientProtocol
 from alula.server.request_log import RequestLog, open_log
 from alula.server.service import Limits, Service
 
@@ -124,6 +125,7 @@ class Server:
             )
         return uvicorn.Config(
             app,
+            http=PatientProtocol,
             log_config=None,
             access_log=False,
             lifespan="off",
