@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from alula.cli.doctor_view import verdicts
 from alula.machine.facts import Machine
 from alula.machine.records import from_json
 from engines_environment import engines
@@ -45,6 +46,26 @@ def test_the_first_line_is_the_verdict(alula: Alula, tmp_path: Path) -> None:
     assert f"{closed} gates are closed" in first
     asked = alula("doctor", "eagle3", *environment).out.splitlines()
     assert asked[0].startswith("eagle3: ")
+
+
+def test_without_a_gpu_the_verdict_says_what_was_and_was_not_checked(
+    alula: Alula, tmp_path: Path
+) -> None:
+    """Not that all is well: what the GPU decides was never looked at."""
+    engines(tmp_path / "env")
+    report = json.loads(alula("doctor", "--json", "--env", str(tmp_path / "env"), *_CASE).out)
+    for gpu in report["machine"]["gpus"]:
+        gpu["visible"] = False
+    (hidden,) = verdicts(report | {"gates": []})
+    assert hidden.startswith("No GPU is visible (8 hidden); by linkage, requirements and driver")
+    report["machine"] |= {"gpus": [], "driver": report["machine"]["driver"] | {"version": ""}}
+    (found,) = verdicts(report | {"gates": []})
+    assert found.startswith("No GPU was found; by linkage and requirements alone nothing stands")
+    assert found.endswith("not checked without a GPU: device code, compilers, links and driver")
+    closed = {"verdict": "closed", "component": "torch", "layer": "linkage"}
+    (broken,) = verdicts(report | {"gates": [closed]})
+    assert "1 gate is closed, on 1 of" in broken
+    assert "not checked without a GPU" in broken
 
 
 def test_json_is_a_report_that_can_be_asked_about(alula: Alula, tmp_path: Path) -> None:

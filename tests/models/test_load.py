@@ -16,7 +16,6 @@ from alula.models import dequantised, precision
 from alula.models import load as loading
 from alula.models.gguf_file import GgufWeights
 from alula.models.load import load
-from alula.models.precision import Measured
 from tiny_models import ids, logits, make, save_tokenizer, write_gguf
 
 
@@ -121,53 +120,32 @@ def test_an_interruption_while_dequantising_leaves_nothing_half_done(
 
 
 @pytest.mark.parametrize(
-    ("narrow_ms", "invariant", "chosen"),
-    [(5.0, True, torch.bfloat16), (9.0, True, torch.float32), (5.0, False, torch.float32)],
+    ("multiplies", "invariant", "chosen", "because"),
+    [
+        (True, True, torch.bfloat16, "multiplies it itself"),
+        (False, True, torch.float32, "does not multiply bfloat16"),
+        (True, False, torch.float32, "in another order"),
+    ],
 )
-def test_the_dtype_follows_the_measurement_and_is_explained(
-    narrow_ms: float,
+def test_the_dtype_follows_the_processor_and_is_explained(
+    multiplies: bool,
     invariant: bool,
     chosen: torch.dtype,
+    because: str,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    measured = Measured(narrow_ms, 10.0, 3, invariant, quiet=True)
-    monkeypatch.setattr(precision, "_measure", lambda *_: measured)
+    """Whatever else the machine does meanwhile: the tokens depend on it."""
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: multiplies)
+    monkeypatch.setattr(
+        precision, "row_invariant", lambda weight: invariant or weight.dtype == torch.float32
+    )
     model = load(str(folder))
     assert model.decoder.dtype == chosen
     (note,) = model.notes
     assert note.startswith(f"weights in {str(chosen).removeprefix('torch.')}, not ")
+    assert because in note
     assert "--dtype" in note
-    assert ("another order" in note) is not invariant
-
-
-def test_the_measurement_is_taken_once_per_machine(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(precision, "_measure", lambda *_: Measured(5.0, 10.0, 3, True, quiet=True))
-    first = load(str(folder))
-    monkeypatch.setattr(precision, "_measure", lambda *_: pytest.fail("measured again"))
-    second = load(str(folder))
-    assert (first.decoder.dtype, first.notes) == (second.decoder.dtype, second.notes)
-
-
-def test_a_measurement_beside_other_work_is_not_remembered(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    noisy = Measured(20.0, 80.0, 3, True, quiet=False)
-    monkeypatch.setattr(precision, "_measure", lambda *_: noisy)
-    model = load(str(folder))
-    assert model.decoder.dtype == torch.float32
-    assert "busy" in model.notes[0]
-    monkeypatch.setattr(precision, "_measure", lambda *_: noisy._replace(narrow_ms=9, quiet=True))
-    assert load(str(folder)).decoder.dtype == torch.bfloat16
-
-
-def test_the_measurement_runs_the_models_own_layers(folder: Path) -> None:
-    model = load(str(folder))
-    (note,) = model.notes
-    assert "for 3 layers at 1 and 8 rows" in note or "another order" in note
-    assert model.decoder.dtype in (torch.float32, torch.bfloat16)
 
 
 def test_rows_that_depend_on_their_number_are_noted(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from alula.bench.serve import Answered, Load, Objectives, Target, run
@@ -31,6 +32,35 @@ def test_closed_and_open_loops_are_measured(server: ServerProcess, tmp_path: Pat
         assert len(found["by_kind"]) == 6
         times = found["first_seconds"]
         assert 0 < times["p50"] <= times["p90"] <= times["p99"]
+
+
+def test_what_was_found_is_on_standard_output_alone(server: ServerProcess) -> None:
+    """Verdict and table belong together; a short run has no progress to tell in a pipe."""
+    options = ("--requests", "2", "--max-tokens", "4", "--concurrency", "1", "--kinds", "chat")
+    finished = alula("bench", "serve", server.url, *options)
+    assert finished.stderr == ""
+    first, *rest = finished.stdout.splitlines()
+    assert first.startswith("1 at a time: ")
+    assert any(line.startswith("  first token: p50 ") for line in rest)
+    assert any(line.startswith("  chat: ") for line in rest)
+
+
+def test_progress_counts_every_request(server: ServerProcess) -> None:
+    told: list[tuple[str, int]] = []
+
+    class Counting:
+        def advance(self, amount: int, /) -> None:
+            told.append(("done", amount))
+
+    def progress(description: str, total: int, /) -> AbstractContextManager[Counting]:
+        told.append((description, total))
+        return nullcontext(Counting())
+
+    target = Target(server.url, "model", max_tokens=2)
+    for load, words in ((Load(2, None), "2 at a time"), (Load(None, 50.0), "50 a second")):
+        told.clear()
+        run(target, load, select(["chat"]), 3, progress)
+        assert told == [(f"measuring, {words}", 3), *[("done", 1)] * 3]
 
 
 def test_an_open_loop_does_not_wait_for_answers(server: ServerProcess) -> None:

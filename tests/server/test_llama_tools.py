@@ -58,6 +58,26 @@ def test_a_call_is_forced_and_read(llama: ServerProcess, choice: Any) -> None:
     assert told.choices[0].delta.tool_calls[0].function.arguments == call.function.arguments
 
 
+def test_several_calls_in_one_answer_are_told_apart(llama: ServerProcess) -> None:
+    said = r'\{"name": "fly", "parameters": \{("to": "[a-d]")?\}\}'
+    guided = {"guided_regex": f"{said}; {said}"}
+    both = {"tool_choice": "auto", "max_tokens": 120, "extra_body": guided}
+    (found,) = ask(llama, **both).choices
+    assert found.finish_reason == "tool_calls"
+    assert found.message.content is None
+    first, second = found.message.tool_calls
+    assert first.id != second.id
+    assert {first.function.name, second.function.name} == {"fly"}
+    streamed = [
+        call
+        for chunk in ask(llama, stream=True, **both)
+        for choice in chunk.choices
+        for call in choice.delta.tool_calls or ()
+    ]
+    assert [call.index for call in streamed] == [0, 1]
+    assert streamed[1].function.arguments == second.function.arguments
+
+
 def test_free_answers_are_text(llama: ServerProcess) -> None:
     (found,) = ask(llama, tool_choice="auto", max_tokens=5, logit_bias={"5": 50}).choices
     assert found.message.tool_calls is None

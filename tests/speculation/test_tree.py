@@ -35,6 +35,12 @@ def test_a_shape_that_cannot_be_built_is_refused(text):
         parse_shape(text)
 
 
+def test_a_refusal_names_all_that_is_taken():
+    with pytest.raises(UsageError) as refused:
+        parse_shape("eagle", ("off", "ngram"))
+    assert "off, ngram, chain:K or tree:DEPTHxWIDTH:NODES" in refused.value.why
+
+
 @given(trees())
 def test_paths_lead_from_the_root_to_each_node(tree: DraftTree):
     depths, way = paths(tree, tree.nodes)

@@ -216,6 +216,52 @@ def test_a_pin_is_broken_by_a_version_that_no_index_has(february: February, ask:
     gone = ["--index", "pytorch-nightly-cu130=http://127.0.0.1:1/whl/"]
     told = ask(*pypi, *gone, "--check", february.hand_made, "--json")
     found = [(e["decisions"], e["words"]) for e in told.json["by_hand"]["contradictions"]]
-    assert any("pytorch-nightly-cu130 did not answer" in words for _, words in found)
+    assert told.code == 3
     pin = "torch 2.11.0.dev20260219+cu130 cannot be with sglang 0.5.9, which requires torch==2.9.1"
     assert ([4, 5], pin) in found
+
+
+def test_an_index_that_is_down_contradicts_nothing(
+    february: February, ask: Ask, tmp_path: Path
+) -> None:
+    """What it may have is not checked; the exit code tells that from a contradiction."""
+    nightly = (
+        '[[decision]]\nwhat = "nightly"\nindex = "pytorch-nightly-cu130"\n'
+        'packages = { torch = "2.11.0.dev20260219+cu130" }\n'
+    )
+    engine = '[[decision]]\nwhat = "engine"\npackages = { sglang = "0.5.9" }\n'
+    toolkit = '[[decision]]\nwhat = "toolkit"\ntoolkit = "13.0"\n'
+    gone = ["--index", "pytorch-nightly-cu130=http://127.0.0.1:1/whl/"]
+    made = tmp_path / "plan.toml"
+    made.write_text(nightly + engine)
+    told = ask(*february.options[:2], *gone, "--check", made, "--json")
+    (contradiction,) = told.json["by_hand"]["contradictions"]
+    assert "requires torch==2.9.1" in contradiction["words"]  # whatever the index would say
+    assert told.code == 3
+
+    made.write_text(nightly + toolkit)
+    told = ask(*february.options[:2], *gone, "--check", made, "--json")
+    by_hand = told.json["by_hand"]
+    assert by_hand["contradictions"] == []
+    assert [each["decisions"] for each in by_hand["not_checked"]] == [[1]]
+    assert "pytorch-nightly-cu130 is down: it cannot be reached" in told.json["verdict"]
+    assert told.code == 6
+    shown = ask(*february.options[:2], *gone, "--check", made).out
+    assert "(1) nightly: not checked" in shown
+    assert "(2) toolkit: kept" in shown
+
+
+def test_requirements_on_an_index_that_is_down_are_not_checked(
+    february: February, ask: Ask, tmp_path: Path
+) -> None:
+    made = tmp_path / "plan.toml"
+    made.write_text(
+        '[[decision]]\nwhat = "torch"\npackages = { torch = "2.9.1+cu130" }\n'
+        '[[decision]]\nwhat = "toolkit"\ntoolkit = "13.0"\n'
+    )
+    gone = ["--index", "pypi=http://127.0.0.1:1/simple/", *february.options[2:]]
+    told = ask(*gone, "--check", made, "--json")
+    by_hand = told.json["by_hand"]
+    assert by_hand["contradictions"] == []
+    assert any("torch requires of pypi" in each["words"] for each in by_hand["not_checked"])
+    assert told.code == 6

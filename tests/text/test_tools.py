@@ -58,6 +58,35 @@ def test_a_llama_call_is_the_whole_answer(cuts: list[int]) -> None:
     assert found == [Call("fly", '{"n": 2}')]
 
 
+@pytest.mark.parametrize("between", [";", "; ", " ;\n"])
+@pytest.mark.parametrize("end", ["", ";", "\n"])
+@given(cuts=st.lists(st.integers(0, 10_000), max_size=30))
+def test_several_llama_calls_are_joined_by_semicolons(
+    between: str, end: str, cuts: list[int]
+) -> None:
+    """A semicolon, a brace or half a call inside of an argument is none of them."""
+    odd = '{"name": "fly", "parameters": {"to": "a; {\\"name\\": \\"b\\"}; c"}}'
+    text = between.join(['{"name": "land", "parameters": {}}', odd, odd]) + end
+    fly = Call("fly", '{"to": "a; {\\"name\\": \\"b\\"}; c"}')
+    assert read("llama", text, cuts) == [Call("land", "{}"), fly, fly]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "fly", "parameters": {}}, {"name": "fly", "parameters": {}}',
+        '{"name": "fly", "parameters": {}} {"name": "fly", "parameters": {}}',
+        '{"name": "fly", "parameters": {}}; {"name": "fl',
+        '{"name": "fly", "parameters": {}}; and text',
+        '{"name": "fly", "parameters": {}}; {"no": "call"}',
+        '{"name": "fly", "parameters": {}};;{"name": "fly", "parameters": {}}',
+        '{"a": ' + "[" * 100_000,
+    ],
+)
+def test_llama_calls_beside_anything_else_are_text(text: str) -> None:
+    assert read("llama", text, []) == [text]
+
+
 @pytest.mark.parametrize(
     ("source", "form"),
     [
@@ -140,3 +169,7 @@ def test_a_free_answer_may_hold_calls_that_keep_their_schemas(form: ToolForm) ->
     if form == "hermes":
         for several in (f"Text. {call}", f"{call}\n{call}", f"{call} and text"):
             assert accepted(grammar, several)
+    else:
+        assert accepted(grammar, f"{call}; {call};{call}")
+        assert not accepted(grammar, f"{call}; {call.replace('south', 'north')}")
+        assert not accepted(grammar, f"{call};")

@@ -27,6 +27,7 @@ from alula.engine.settings import Settings
 from alula.engine.speculator import NGRAM_CHAIN, Speculator
 from alula.errors import UsageError
 from alula.models.decoder import Decoder
+from alula.models.progress import Progress, silent
 from alula.ops.sample import Wants
 from alula.sampling.params import SamplingParams
 from alula.shapes.decoder import DecoderShape
@@ -135,19 +136,24 @@ class Measured:
         }
 
 
-def measure(plan: RoundPlan, device: torch.device, dtype: torch.dtype) -> Measured:
+def measure(
+    plan: RoundPlan, device: torch.device, dtype: torch.dtype, progress: Progress = silent
+) -> Measured:
     """Run all contenders by turns. Raises ResourceError where the memory does not suffice."""
     bandwidth = read_limit(device) if device.type == "cuda" else None
     decoder = random_decoder(plan.subject.shape, device, dtype=dtype)
     limit = _plain_bytes(decoder, plan) / bandwidth / 1e9 if bandwidth else None
     network = cache(lambda: _network(plan.subject, decoder))
     contenders = [_Contender(plan, decoder, words, network) for words in plan.shapes]
-    for contender in contenders:
-        contender.run(_WARM_ROUNDS)
-        contender.forget()
-    for repeat in range(plan.repeats):
-        for contender in contenders[:: 1 if repeat % 2 == 0 else -1]:
-            contender.run(plan.rounds)
+    with progress("measuring", (1 + plan.repeats) * len(contenders)) as task:
+        for contender in contenders:
+            contender.run(_WARM_ROUNDS)
+            contender.forget()
+            task.advance(1)
+        for repeat in range(plan.repeats):
+            for contender in contenders[:: 1 if repeat % 2 == 0 else -1]:
+                contender.run(plan.rounds)
+                task.advance(1)
     plain = contenders[0].round_ms
     anatomies = []
     if plan.profile and limit is not None:
@@ -347,7 +353,8 @@ def _tree_shape(words: str) -> TreeShape:
             "it follows acceptance, which means nothing there",
             "name a shape: chain:K or tree:DEPTHxWIDTH:NODES",
         )
-    return {OFF: NO_DRAFT, "ngram": NGRAM_CHAIN}.get(words) or parse_shape(words)
+    named = {OFF: NO_DRAFT, "ngram": NGRAM_CHAIN}
+    return named[words] if words in named else parse_shape(words, named)
 
 
 def _plain_bytes(decoder: Decoder, plan: RoundPlan) -> int:

@@ -21,6 +21,7 @@ from alula.bench.shapes import subject
 from alula.bench.simulated import EXPLAINED, parse_rates
 from alula.engine.llm import device_named
 from alula.errors import AlulaError, MachineError, UsageError
+from alula.models.progress import Progress, silent
 
 DEFAULT_SHAPES = ("chain:3", "tree:4x4:32")
 PACKAGES = ("alula", "torch", "triton")
@@ -35,6 +36,7 @@ def run(
     device: str = "auto",
     dtype: str = "auto",
     out: Path | None = None,
+    progress: Progress = silent,
 ) -> dict[str, Any]:
     """Measure and tell; returns the result as it is written.
 
@@ -48,7 +50,7 @@ def run(
     say(head + f"batch {plan.batch}, context {plan.context}, on {_called(where)}")
     if plan.simulated is not None:
         say(EXPLAINED)
-    measured = measure(plan, where, kind)
+    measured = measure(plan, where, kind, progress)
     for line in told(measured):
         say(line)
     record = _record(plan, measured, where, kind)

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from alula.bench.workloads import Workload
 from alula.errors import MachineError, UsageError
+from alula.models.progress import Progress, silent
 
 _TIMEOUT = 600.0
 
@@ -108,13 +109,31 @@ def served_model(url: str, api_key: str | None) -> str:
         connection.close()
 
 
-def run(target: Target, load: Load, workloads: Sequence[Workload], count: int) -> list[Answered]:
+def run(
+    target: Target,
+    load: Load,
+    workloads: Sequence[Workload],
+    count: int,
+    progress: Progress = silent,
+) -> list[Answered]:
     """Send `count` requests, the kinds of text in turn, and wait for all of them."""
-    asked = itertools.islice(itertools.cycle(_mixed(workloads)), count)
-    if load.concurrency:
-        return _closed(target, list(asked), load.concurrency)
-    assert load.rate
-    return _open(target, list(asked), load.rate)
+    asked = list(itertools.islice(itertools.cycle(_mixed(workloads)), count))
+    found: list[Answered] = []
+    lock = threading.Lock()
+    with progress(f"measuring, {load}", count) as task:
+
+        def send(workload: Workload) -> None:
+            answered = ask(target, workload)
+            with lock:
+                found.append(answered)
+                task.advance(1)
+
+        if load.concurrency:
+            _closed(send, asked, load.concurrency)
+        else:
+            assert load.rate
+            _open(send, asked, load.rate)
+    return found
 
 
 def _mixed(workloads: Sequence[Workload]) -> list[Workload]:
@@ -127,10 +146,9 @@ def _mixed(workloads: Sequence[Workload]) -> list[Workload]:
     return [workload for _, workload in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def _closed(target: Target, asked: list[Workload], concurrency: int) -> list[Answered]:
+def _closed(send: Callable[[Workload], None], asked: list[Workload], concurrency: int) -> None:
     waiting = iter(asked)
     lock = threading.Lock()
-    found: list[Answered] = []
 
     def work() -> None:
         while True:
@@ -138,30 +156,25 @@ def _closed(target: Target, asked: list[Workload], concurrency: int) -> list[Ans
                 workload = next(waiting, None)
             if workload is None:
                 return
-            answered = ask(target, workload)
-            with lock:
-                found.append(answered)
+            send(workload)
 
     _together([work] * min(concurrency, len(asked)))
-    return found
 
 
-def _open(target: Target, asked: list[Workload], rate: float) -> list[Answered]:
+def _open(send: Callable[[Workload], None], asked: list[Workload], rate: float) -> None:
     """Arrivals of a Poisson process, the same at every run."""
     dice = random.Random(0)
     moments = list(itertools.accumulate(dice.expovariate(rate) for _ in asked))
     begun = time.perf_counter()
-    found: list[Answered] = []
 
     def one(workload: Workload, moment: float) -> Callable[[], None]:
         def work() -> None:
             time.sleep(max(0.0, begun + moment - time.perf_counter()))
-            found.append(ask(target, workload))
+            send(workload)
 
         return work
 
     _together([one(*pair) for pair in zip(asked, moments, strict=True)])
-    return found
 
 
 def _together(jobs: Sequence[Callable[[], None]]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from alula.cli import options, whatif_options
-from alula.cli.console import print_json, print_text
+from alula.cli.console import print_json, print_text, progress_bar
 from alula.cli.doctor import scan_cache
 from alula.errors import UsageError
 
@@ -88,7 +88,8 @@ def assess(
         raise UsageError(f"--hours {hours} is no time", "hours are a number", "write --hours 8")
     what_if = WhatIf(machine, gpu or (), driver, links)
     inquiry = Inquiry(what_if, attempts, claims, model, env, scan_cache())
-    answer = answer_of(read_target(changes or (), plan), inquiry, hours)
+    with progress_bar("looking at the machine, its software and what is known", 0):
+        answer = answer_of(read_target(changes or (), plan), inquiry, hours)
     if document is not None:
         _keep(document, answer, " ".join(changes or (f"--plan {plan.name if plan else plan}",)))
     told = tell(answer)

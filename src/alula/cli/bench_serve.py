@@ -12,7 +12,7 @@ from alula.bench.serve import Load, Objectives, Target, run, served_model
 from alula.bench.serve_report import summarise
 from alula.bench.workloads import WORKLOADS, select
 from alula.cli import options
-from alula.cli.console import print_dim, print_json, print_text
+from alula.cli.console import print_json, print_text, progress_bar
 from alula.errors import UsageError
 
 
@@ -70,7 +70,7 @@ def serve(
     for load in loads:
         summary = {
             "load": str(load),
-            **summarise(run(target, load, workloads, requests), objectives),
+            **summarise(run(target, load, workloads, requests, progress_bar), objectives),
         }
         found.append(summary)
         if not json:
@@ -115,12 +115,13 @@ def _print(summary: dict[str, Any]) -> None:
     )
     for name, shown in (("first_seconds", "first token"), ("token_seconds", "per token")):
         values = [f"{share} {_milliseconds(value)}" for share, value in summary[name].items()]
-        print_dim([f"  {shown}: {', '.join(values)}"])
+        print_text(f"  {shown}: {', '.join(values)}", style="dim")
     for kind, own in summary["by_kind"].items():
         tau = own["tokens_per_round"]
         shown = "" if tau is None else f", τ {tau:.2f}"
-        print_dim([f"  {kind}: {own['tokens']} tokens{shown}"])
-    print_dim(f"  {error}" for error in summary["errors"])
+        print_text(f"  {kind}: {own['tokens']} tokens{shown}", style="dim")
+    for error in summary["errors"]:
+        print_text(f"  {error}", style="dim")
 
 
 def _milliseconds(seconds: float | None) -> str:

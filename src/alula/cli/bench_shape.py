@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from alula.cli import options
-from alula.cli.console import print_json, print_text
+from alula.cli.console import print_json, print_text, progress_bar
 from alula.cli.session import opening
 from alula.errors import UsageError
 
@@ -112,7 +112,9 @@ def decode_shape(asked: Asked) -> None:
         repeats=asked.repeats,
     )
     say = _nothing if asked.json else print_text
-    record = rounds_command.run(plan, say, device=asked.device, dtype=asked.dtype, out=asked.out)
+    record = rounds_command.run(
+        plan, say, device=asked.device, dtype=asked.dtype, out=asked.out, progress=progress_bar
+    )
     if asked.json:
         print_json(record)
 

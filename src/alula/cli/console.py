@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import typer
@@ -16,6 +18,10 @@ from rich.console import Console
 from rich.text import Text
 
 from alula.errors import AlulaError
+
+_FIRST_LINE_SECONDS = 10.0
+_BETWEEN_LINES_SECONDS = 60.0
+"""At most: the second line comes as long after the first as that after the beginning, and so on."""
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -74,15 +80,29 @@ def print_help_alone(context: typer.Context) -> None:
 
 @contextmanager
 def progress_bar(description: str, total: int, /) -> Iterator[Task]:
-    """One bar while work is under way, gone afterwards; nothing where nobody watches."""
+    """One bar while work is under way, gone afterwards; in a pipe a plain line now and then.
+
+    A `total` of 0: the end is not known, and something turns.
+    """
+    console = messages()
+    if not console.is_terminal:
+        with _Lines(description, total) as lines:
+            yield lines
+    elif total:
+        yield from _bar(console, description, total)
+    else:
+        from alula.models.progress import silent
+
+        with console.status(description), silent(description, total) as task:
+            yield task
+
+
+def _bar(console: Console, description: str, total: int) -> Iterator[Task]:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
 
-    console = messages()
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Remaining())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bars:
+    with Progress(*columns, console=console, transient=True) as bars:
         yield _Bar(bars, bars.add_task(description, total=total))
 
 
@@ -93,3 +113,42 @@ class _Bar:
 
     def advance(self, amount: int, /) -> None:
         self._bars.advance(self._task, amount)
+
+
+class _Lines:
+    """Progress for a log: work that is over soon says nothing, long work less and less often."""
+
+    def __init__(self, description: str, total: int) -> None:
+        self._description = description
+        self._total = total
+        self._done = 0
+        self._began = time.monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Task:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def advance(self, amount: int, /) -> None:
+        self._done += amount
+
+    def _run(self) -> None:
+        patience = _FIRST_LINE_SECONDS
+        while not self._over.wait(patience):
+            with suppress(OSError, ValueError):  # a log that is full or closed stops no work
+                sys.stderr.write(f"{self._told(time.monotonic() - self._began)}\n")
+                sys.stderr.flush()
+            patience = min(2 * patience, _BETWEEN_LINES_SECONDS)
+
+    def _told(self, seconds: float) -> str:
+        if not self._total:
+            return f"{self._description}: {seconds:.0f} s so far"
+        told = f"{self._description}: {self._done / self._total:.0%} after {seconds:.0f} s"
+        if not 0 < self._done < self._total:
+            return told
+        return f"{told}, about {seconds * (self._total / self._done - 1):.0f} s left"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from alula.cli import whatif_options
-from alula.cli.console import messages, print_json, print_text
+from alula.cli.console import messages, print_json, print_text, progress_bar
 from alula.errors import MachineError, UsageError
 
 _CLOSED = 1
@@ -86,7 +86,10 @@ def doctor(
         force=force,
         kernels=kernels,
     )
-    report = examine(question, os.environ, scan_cache(), _announce)
+    # Probes announce themselves, each on a line of its own.
+    telling = nullcontext() if probe else progress_bar("examining the machine and its software", 0)
+    with telling:
+        report = examine(question, os.environ, scan_cache(), _announce)
     _print(report.to_json(), json, markdown, full)
     if _closed(report.to_json()):
         raise typer.Exit(_CLOSED)

@@ -115,12 +115,32 @@ def _verdict(report: dict[str, Any]) -> str:
     held = len({gate["component"] for gate in closed})
     known = len(report["software"]["components"])
     found = (
-        f"{len(closed)} gates are closed, on {held} of {_components(known)}: "
+        f"{_gates_are(len(closed))} closed, on {held} of {_components(known)}: "
         + ", ".join(f"{layer} {count}" for layer, count in layers.most_common())
         if closed
         else f"nothing stands in the way of the {_components(known)} found"
     )
-    return f"{' and '.join(gpus) or 'No GPU was seen'}: {found}"
+    return f"{' and '.join(gpus)}: {found}" if gpus else _without_a_gpu(machine, found)
+
+
+def _without_a_gpu(machine: dict[str, Any], found: str) -> str:
+    """What could be judged all the same; the rest is not to be taken for sound."""
+    hidden = len(machine["gpus"])
+    seen = f"No GPU is visible ({hidden} hidden)" if hidden else "No GPU was found"
+    checked, unchecked = ["linkage", "requirements"], ["device code", "compilers", "links"]
+    (checked if machine["driver"]["version"] else unchecked).append("driver")
+    return (
+        f"{seen}; by {_listed(checked)} alone {found}; "
+        f"not checked without a GPU: {_listed(unchecked)}"
+    )
+
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _gates_are(count: int) -> str:
+    return "1 gate is" if count == 1 else f"{count} gates are"
 
 
 def _components(count: int) -> str:

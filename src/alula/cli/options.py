@@ -26,7 +26,8 @@ Device = Annotated[
 Dtype = Annotated[
     str,
     typer.Option(
-        help="auto, float32, bfloat16 or float16. On the CPU auto measures which is faster.",
+        help="auto, float32, bfloat16 or float16. On the CPU auto is bfloat16 where the processor "
+        "multiplies it, else float32.",
         metavar="DTYPE",
         rich_help_panel=_MODEL,
     ),

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from alula.cli import options
-from alula.cli.console import print_dim
+from alula.cli.console import print_dim, progress_bar
 from alula.errors import MachineError
 
 _OPERATION = "Operation"
@@ -132,4 +132,5 @@ def serve(
             log_file=log_file,
         ),
         lambda line: print_dim([line]),
+        progress_bar,
     )

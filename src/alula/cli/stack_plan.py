@@ -7,8 +7,8 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +19,6 @@ from alula.cli import whatif_options
 from alula.cli.console import messages, print_dim, print_json, progress_bar
 from alula.cli.stack_options import environment_named
 from alula.errors import MachineError, UsageError
-from alula.models.progress import Task, silent
 
 if TYPE_CHECKING:
     from alula.machine.facts import Machine
@@ -107,7 +106,8 @@ def plan(
 
     One CUDA among the binaries, driver, images for every GPU, sonames, symbols, files, start-up
     checks of the model. Nothing is installed. Exits with 3 where nothing satisfies what is
-    wanted, where a goal stays closed, or where a plan made by hand contradicts itself.
+    wanted, where a goal stays closed, or where a plan made by hand contradicts itself; with 6
+    where an index did not answer and that may be why.
     """
     from alula.stack.ask import Question, answer
     from alula.stack.indexes import chosen_indexes
@@ -134,7 +134,7 @@ def plan(
         free_bytes=shutil.disk_usage(_home()).free,
     )
     _make(out)
-    found = answer(question, _may_read(yes, json), _progress, _telling)
+    found = answer(question, _may_read(yes, json), progress_bar, _telling)
     written: tuple[Path, ...] = ()
     if out is not None and found.plan.lock is not None:
         from alula.stack.emit import emit
@@ -149,7 +149,7 @@ def plan(
 
         print_answer(found, written)
     if not found.holds:
-        raise typer.Exit(_UNSATISFIABLE)
+        raise typer.Exit(MachineError.exit_code if found.is_in_the_dark else _UNSATISFIABLE)
 
 
 def _release(text: str | None) -> tuple[int, int] | None:
@@ -265,17 +265,6 @@ def _may_read(yes: bool, as_json: bool) -> Callable[[int], bool]:
         return typer.confirm("Fetch them?", err=True)
 
     return may_read
-
-
-@contextmanager
-def _progress(description: str, total: int, /) -> Iterator[Task]:
-    """A bar, or where the end is not known something that turns."""
-    if total:
-        with progress_bar(description, total) as task:
-            yield task
-        return
-    with messages().status(description), silent(description, total) as task:
-        yield task
 
 
 def _telling(words: str) -> None:

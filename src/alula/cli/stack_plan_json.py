@@ -44,6 +44,7 @@ def _by_hand(judged: Judged) -> dict[str, Any]:
     return {
         "decisions": [each.model_dump() for each in judged.hand_made.decision],
         "contradictions": [asdict(each) for each in judged.contradictions],
+        "not_checked": [asdict(each) for each in judged.not_checked],
         "kept": list(judged.kept),
     }
 

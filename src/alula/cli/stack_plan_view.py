@@ -64,13 +64,18 @@ def _blocks(answer: Answer, written: Sequence[Path]) -> Iterator[tuple[str, Iter
 
 def _contradictions(judged: Judged) -> Iterator[Line]:
     for number, decision in enumerate(judged.hand_made.decision, start=1):
-        kept = "kept" if number in judged.kept else "dropped"
-        yield f"({number}) {decision.what}: {kept}", 2, "" if kept == "kept" else "red"
+        standing = judged.standing(number)
+        yield f"({number}) {decision.what}: {standing}", 2, "red" if standing == "dropped" else ""
     for each in judged.contradictions:
-        numbers = " ".join(f"({number})" for number in each.decisions)
-        yield f"✗ {numbers} {each.words}".replace("  ", " "), 2, ""
+        yield f"✗ {_numbers(each.decisions)}{each.words}", 2, ""
         if each.evidence:
             yield each.evidence, 6, "dim"
+    for unread in judged.not_checked:
+        yield f"? {_numbers(unread.decisions)}not checked: {unread.words}", 2, ""
+
+
+def _numbers(decisions: Sequence[int]) -> str:
+    return "".join(f"({number}) " for number in decisions)
 
 
 def _conflicts(plan: Plan) -> Iterator[Line]:

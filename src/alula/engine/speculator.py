@@ -96,7 +96,7 @@ def needs_drafter(option: str) -> bool:
 
 
 def _shape(option: str) -> TreeShape | None:
-    return _NAMED[option] if option in _NAMED else parse_shape(option)
+    return _NAMED[option] if option in _NAMED else parse_shape(option, _NAMED)
 
 
 def asked(option: str, drafter: Path | None) -> Asked:

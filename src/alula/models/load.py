@@ -53,9 +53,11 @@ def load(
 ) -> LoadedModel:
     """Load the model that `name` stands for (see `source.resolve`) onto a device.
 
-    `dtype` "auto": on a GPU the checkpoint's own 16-bit dtype, else bfloat16; on the CPU what
-    measures faster. Raises UsageError for a device or dtype alula does not know, ModelError for
-    a model that is missing, damaged or foreign, ResourceError where it does not fit in memory.
+    `dtype` "auto": on a GPU the checkpoint's own 16-bit dtype, else bfloat16; on the CPU
+    bfloat16 where the processor multiplies it itself, else float32.
+
+    Raises UsageError for a device or dtype alula does not know, ModelError for a model that is
+    missing, damaged or foreign, ResourceError where it does not fit in memory.
     """
     target, wanted = _device(device), _dtype(dtype, torch.device(device))
     source = resolve(name, progress)
@@ -175,9 +177,9 @@ def _automatic_dtype(
     checkpoint: _Checkpoint, device: torch.device, notes: list[str]
 ) -> torch.dtype:
     if device.type == "cpu":
-        measured = precision.choose(checkpoint.shape, checkpoint.weights)
-        notes.append(measured.explain())
-        return measured.dtype
+        found = precision.choose(checkpoint.shape, checkpoint.weights)
+        notes.append(found.explain())
+        return found.dtype
     own = _DTYPES[checkpoint.shape.dtype]
     chosen = own if own.itemsize == 2 else torch.bfloat16
     notes.append(

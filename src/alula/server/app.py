@@ -56,7 +56,7 @@ def make_app(service: Service, api_keys: Sequence[str], most_bytes: int) -> Fast
 
 
 def _add_completions(app: FastAPI, service: Service) -> None:
-    responses = _error_responses(400, 401, 404, 413, 429, 500, 503)
+    responses = _error_responses(400, 401, 404, 408, 413, 429, 500, 503)
 
     @app.post("/v1/chat/completions", responses=responses)
     async def chat_completions(body: ChatRequest, request: Request) -> Response:

@@ -1,7 +1,8 @@
-"""What stands before every route: API keys, and the size of bodies."""
+"""What stands before every route: API keys, and the size and the time of bodies."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Callable, Sequence
 
@@ -23,12 +24,15 @@ class Gate:
         api_keys: Sequence[str],
         most_bytes: int,
         note: Callable[[str, int, str], None],
+        body_seconds: float = 60.0,
     ) -> None:
-        """`note` is told the path, the status and the reason of a refusal."""
+        """`note` is told the path, the status and the reason of a refusal; `body_seconds`: how long
+        a body may take to come."""
         self._app = app
         self._keys = [key.encode() for key in api_keys]
         self._most_bytes = most_bytes
         self._note = note
+        self._body_seconds = body_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -60,18 +64,28 @@ class Gate:
         return scheme.lower() == "bearer" and any(matches)
 
     def _counted(self, receive: Receive) -> Receive:
-        """A body that does not say its length is counted as it comes."""
-        seen = 0
+        """A body that does not say its length is counted as it comes, and has to come in time."""
+        seen, whole = 0, False
+        deadline = asyncio.get_running_loop().time() + self._body_seconds
 
         async def counting() -> Message:
-            nonlocal seen
-            message = await receive()
+            nonlocal seen, whole
+            try:
+                # What comes after the body is the client's going, for which nobody hurries.
+                async with asyncio.timeout_at(None if whole else deadline):
+                    message = await receive()
+            except TimeoutError as error:
+                raise HTTPException(408, self._too_slow(), {"Connection": "close"}) from error
+            whole = not message.get("more_body", False)
             seen += len(message.get("body", b""))
             if seen > self._most_bytes:
                 raise HTTPException(413, self._too_large())
             return message
 
         return counting
+
+    def _too_slow(self) -> str:
+        return f"the body did not come within {self._body_seconds:g} s"
 
     def _too_large(self) -> str:
         return f"the body is larger than the {self._most_bytes} bytes that this server takes"

@@ -17,9 +17,11 @@ import uvicorn
 from starlette.middleware.cors import CORSMiddleware
 
 from alula.errors import AlulaError, MachineError, ModelError, ResourceError, UsageError
+from alula.models.progress import Progress, silent
 from alula.server.app import make_app
 from alula.server.engine_client import EngineClient
 from alula.server.messages import EngineOptions, Problem, Ready
+from alula.server.patience import PatientProtocol
 from alula.server.request_log import RequestLog, open_log
 from alula.server.service import Limits, Service
 
@@ -65,15 +67,21 @@ class ServingError(AlulaError):
         self.exit_code = codes.get(problem.kind, 1)  # type: ignore[misc]
 
 
-def serve(engine: EngineOptions, options: ServerOptions, say: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT. `say` shows a line to the person at the terminal.
+def serve(
+    engine: EngineOptions,
+    options: ServerOptions,
+    say: Callable[[str], None],
+    progress: Progress = silent,
+) -> None:
+    """Serve until SIGTERM or SIGINT. `say` shows a line to the person at the terminal, `progress`
+    that a model is being loaded.
 
     Raises MachineError where the address cannot be had, and ServingError where the model cannot
     be loaded or the engine hangs.
     """
     listener = _listen(options.host, options.port)
     with listener:
-        asyncio.run(Server(engine, options, say, listener).run())
+        asyncio.run(Server(engine, options, say, listener, progress).run())
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -100,10 +108,14 @@ class Server:
         options: ServerOptions,
         say: Callable[[str], None],
         listener: socket.socket,
+        progress: Progress,
     ) -> None:
         self._options = options
         self._say = say
+        self._progress = progress
+        self._loading = contextlib.ExitStack()
         self._listener = listener
+        self._model = engine.model
         self._client = EngineClient(engine, options.hang_timeout, self._ready)
         log = RequestLog(open_log(options.log_file) if options.log_file else sys.stderr)
         name = options.name or engine.model
@@ -124,6 +136,7 @@ class Server:
             )
         return uvicorn.Config(
             app,
+            http=PatientProtocol,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -156,7 +169,9 @@ class Server:
     async def _keep_engine(self) -> None:
         """One engine process after another; raises ServingError where there shall be no next."""
         while True:
-            problem = await self._client.run()
+            with self._loading:
+                self._loading.enter_context(self._progress(f"loading {self._model}", 0))
+                problem = await self._client.run()
             if self._stopping:
                 return
             self._say(f"engine: {problem.what}: {problem.why}")
@@ -171,6 +186,7 @@ class Server:
             await asyncio.sleep(_RESTART_SECONDS)
 
     def _ready(self, ready: Ready) -> None:
+        self._loading.close()
         host, port = self._listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         self._say(f"serving {self._service.model_name} at http://{shown}:{port}")

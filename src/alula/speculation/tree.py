@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,10 +68,10 @@ def chain(tokens: Tensor) -> DraftTree:
     return DraftTree(tokens, parents.expand_as(tokens))
 
 
-def parse_shape(text: str) -> TreeShape:
+def parse_shape(text: str, words: Iterable[str] = ()) -> TreeShape:
     """Read `chain:K` or `tree:DEPTHxWIDTH:NODES`; K = 0 drafts nothing.
 
-    Raises UsageError for anything else.
+    Raises UsageError for anything else, which names `words` too: what else the caller takes.
     """
     if found := re.fullmatch(r"chain:(\d+)", text):
         depth = int(found[1])
@@ -81,7 +82,8 @@ def parse_shape(text: str) -> TreeShape:
         return TreeShape(depth, width, nodes)
     raise UsageError(
         f"the draft shape {text!r} is not understood",
-        "a shape is chain:K or tree:DEPTHxWIDTH:NODES with whole numbers from 0",
+        f"a shape is {''.join(f'{word}, ' for word in words)}chain:K or tree:DEPTHxWIDTH:NODES, "
+        "with whole numbers from 0",
         "write for example chain:4, or tree:4x4:16 (at most 4 levels, 4 children, 16 nodes)",
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -64,11 +64,20 @@ class Answer:
 
     plan: Plan
     judged: Judged | None = None
+    down: Mapping[str, str] = field(default_factory=dict)
+    """Indexes that did not answer, and why."""
 
     @property
     def holds(self) -> bool:
         """Whether what was asked for is had, or what was made by hand is sound."""
         return self.plan.holds and (self.judged is None or self.judged.holds)
+
+    @property
+    def is_in_the_dark(self) -> bool:
+        """Whether it may be for an index alone that did not answer that it does not hold."""
+        if self.judged is None or self.judged.contradictions:
+            return False
+        return bool(self.judged.not_checked) or bool(self.down and self.plan.attempt is None)
 
     def verdict(self) -> str:
         """The first line."""
@@ -120,7 +129,7 @@ def answer(
         judged = judge(hand_made, solver)
         solver.request = judged.request
         plan = make_plan(judged.request, solver, ())
-        return Answer(plan, judged.and_of(plan))
+        return Answer(plan, judged.and_of(plan), catalog.down())
 
 
 def _check_read(plan: Plan, catalog: Catalog) -> None:

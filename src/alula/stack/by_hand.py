@@ -87,12 +87,22 @@ class Contradiction:
     evidence: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class NotChecked:
+    """What could not be judged and why, and the decisions that it concerns."""
+
+    decisions: tuple[int, ...]
+    words: str
+
+
 @dataclass(frozen=True)
 class Judged:
     """What came of a plan made by hand."""
 
     hand_made: HandMade
     contradictions: tuple[Contradiction, ...]
+    not_checked: tuple[NotChecked, ...]
+    """What an index that did not answer keeps in the dark."""
     kept: tuple[int, ...]
     """Decisions that hold together, from which a set is proposed."""
     request: Request
@@ -100,15 +110,29 @@ class Judged:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing in it contradicts anything."""
-        return not self.contradictions
+        """Whether all of it was judged, and nothing in it contradicts anything."""
+        return not self.contradictions and not self.not_checked
+
+    def standing(self, number: int) -> str:
+        """Whether a decision is kept, dropped, or was not checked."""
+        if number in self.kept:
+            return "kept"
+        unread = any(number in each.decisions for each in self.not_checked)
+        blamed = any(number in each.decisions for each in self.contradictions)
+        return "not checked" if unread and not blamed else "dropped"
 
     def verdict(self) -> str:
         """The first line."""
+        if not self.contradictions:
+            return (
+                "nothing that was read contradicts the plan, and not all of it was checked: "
+                f"{self.not_checked[0].words}"
+            )
         blamed = sorted({n for each in self.contradictions for n in each.decisions})
         count = len(self.contradictions)
         plural = "contradictions" if count > 1 else "contradiction"
-        return f"the plan cannot be: {count} {plural}, between decisions {_listed(blamed)}"
+        between = f", between decisions {_listed(blamed)}" if blamed else ""
+        return f"the plan cannot be: {count} {plural}{between}"
 
     def and_of(self, plan: Plan) -> Judged:
         """With what even the set that is proposed instead meets."""

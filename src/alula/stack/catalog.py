@@ -129,6 +129,17 @@ class Catalog:
                 return listing
         return None
 
+    def silent(self, project: str, cuda: str) -> Listing | None:
+        """A listing that did not answer, where the package would be taken from it if it has it."""
+        name = canonicalize_name(project)
+        for index in binding_of(name, cuda, self.indexes):
+            listing = self.listing(index, name)
+            if not listing.is_up:
+                return listing
+            if self.offered(listing):
+                break
+        return None
+
     def offered(self, listing: Listing) -> Mapping[str, WheelFile]:
         """Of each version the one wheel to install here, by file name."""
         key = (listing.index.name, listing.project)

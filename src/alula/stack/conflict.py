@@ -53,7 +53,9 @@ class _Problem:
             return ""
         offer = replace(
             self.offer.binding(wanted),
-            kept=lambda package, requires: ((package, requires) in links) == only,
+            kept=lambda package, requires: (
+                self.offer.kept(package, requires) and ((package, requires) in links) == only
+            ),
         )
         asked = replace(self.asked, wanted=wanted, preferred=None)
         return self.resolver.resolve(offer, asked).refusal
@@ -156,11 +158,9 @@ def _words(problem: _Problem, link: Link, chain: tuple[Link, ...]) -> str:
 
 
 def _silent(problem: _Problem, package: str) -> str:
-    """Which indexes that may have a package did not answer."""
-    catalog = problem.offer.catalog
-    serving = {i.name for i in catalog.indexes if i.packages and i.serves(package)}
-    down = [name for name in catalog.down() if name in serving]
-    return f" ({', '.join(down)} did not answer)" if down else ""
+    """Which index that may have a package did not answer."""
+    listing = problem.offer.silent(package)
+    return f" ({listing.index.name} did not answer)" if listing else ""
 
 
 def _short(text: str) -> str:

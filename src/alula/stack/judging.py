@@ -9,13 +9,14 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from alula.errors import UsageError
-from alula.stack.by_hand import _ENGINES, Contradiction, HandDecision, HandMade, Judged
+from alula.machine.gate import Gate
+from alula.stack.by_hand import _ENGINES, Contradiction, HandDecision, HandMade, Judged, NotChecked
 from alula.stack.checks import run_checks
 from alula.stack.conflict import WANTED, find_chains
 from alula.stack.features import features_of
 from alula.stack.findings import Verdict
 from alula.stack.indexes import Index
-from alula.stack.listing import WheelFile
+from alula.stack.listing import Listing, WheelFile
 from alula.stack.offer import Offer
 from alula.stack.picture import Chosen, Picture
 from alula.stack.resolver import Asked
@@ -37,19 +38,29 @@ def judge(hand_made: HandMade, solver: Solver) -> Judged:
     """Everything that its decisions contradict, and the question for a set that keeps the rest."""
     judging = _Judging(hand_made, solver)
     with solver.wheels.progress("holding the decisions against each other", 0):
-        found = tuple(judging.contradictions())
+        found = tuple(judging.findings())
         kept = tuple(judging.kept())
     decisions = [hand_made.decision[n - 1] for n in kept]
     request = replace(
         solver.request,
-        wanted=tuple(dict.fromkeys((*solver.request.wanted, *_wanted(decisions)))),
+        wanted=tuple(dict.fromkeys((*solver.request.wanted, *judging.wanted(decisions)))),
         cuda=judging.release or solver.request.cuda,
     )
-    return Judged(hand_made, found, kept, request)
+    return Judged(
+        hand_made,
+        tuple(each for each in found if isinstance(each, Contradiction)),
+        tuple(each for each in found if isinstance(each, NotChecked)),
+        kept,
+        request,
+    )
 
 
-def _wanted(decisions: Sequence[HandDecision]) -> list[str]:
-    return [f"{n}=={v}" for each in decisions for n, v in each.packages.items()]
+def _versions(decisions: Sequence[HandDecision]) -> Iterator[tuple[str, str]]:
+    return (pair for each in decisions for pair in each.packages.items())
+
+
+def _owner(gate: Gate) -> str:
+    return gate.component.partition(" ")[0]
 
 
 class _Judging:
@@ -67,8 +78,12 @@ class _Judging:
         bindings = {
             name: each.index for each in hand_made.decision if each.index for name in each.packages
         }
-        self._offer = Offer(solver.catalog, self._cuda, bindings=self._known(bindings))
+        self._offer = Offer(
+            solver.catalog, self._cuda, bindings=self._known(bindings), kept=self._can_be_read
+        )
         self._files = dict(self._found())
+        self._unread = dict(self._not_read())
+        self._left_out: dict[str, tuple[Listing, set[str]]] = {}
         self._picture = self._looked_into()
 
     def _known(self, bindings: Mapping[str, str]) -> Mapping[str, str]:
@@ -90,6 +105,21 @@ class _Judging:
                     if file.version == Version(version):
                         yield name, file
 
+    def _not_read(self) -> Iterator[tuple[str, Listing]]:
+        """Packages of decisions that nobody found, and the index that may have them."""
+        for name in self._by_package:
+            listing = None if name in self._files else self._offer.silent(name)
+            if listing:
+                yield name, listing
+
+    def _can_be_read(self, package: str, requires: str) -> bool:
+        """A requirement on what an index that is down may have is left out, and told."""
+        listing = self._offer.silent(requires)
+        if listing is not None:
+            _, owners = self._left_out.setdefault(listing.index.name, (listing, set()))
+            owners.add(package)
+        return listing is None
+
     def _looked_into(self) -> Picture:
         files = [(file, self._index(file).cuda) for file in self._files.values()]
         python = self._solver.catalog.target.python
@@ -98,9 +128,10 @@ class _Judging:
     def _index(self, file: WheelFile) -> Index:
         return next(i for i in self._solver.catalog.indexes if i.name == file.index)
 
-    def contradictions(self) -> Iterator[Contradiction]:
-        """All of them, those of requirements first."""
+    def findings(self) -> Iterator[Contradiction | NotChecked]:
+        """All contradictions, those of requirements first, and what could not be judged."""
         yield from self._of_requirements()
+        yield from self._of_what_was_not_read()
         yield from self._of_pins_on_what_nobody_has()
         yield from self._of_binaries()
         yield from self._of_names()
@@ -109,13 +140,31 @@ class _Judging:
         yield from self._of_features()
 
     def _of_requirements(self) -> Iterator[Contradiction]:
-        asked = Asked(tuple(_wanted(self._decisions)))
+        asked = Asked(tuple(self.wanted(self._decisions)))
         for chain in find_chains(self._solver.resolver, self._offer, asked):
             wanted = [required for package, required in chain.links if package == WANTED]
             words = [w for w in chain.words if not w.endswith(" is wanted")]
             plain = [w.removesuffix(" is wanted") for w in chain.words if w.endswith(" is wanted")]
             told = f"{', '.join(plain)} cannot be together: {'; '.join(words)}" if plain else ""
             yield Contradiction(self._numbers(wanted), told or "; ".join(words), "METADATA of each")
+
+    def wanted(self, decisions: Sequence[HandDecision]) -> list[str]:
+        """Without what was not read: uv would say of it that there is none."""
+        return [f"{n}=={v}" for n, v in _versions(decisions) if n not in self._unread]
+
+    def _of_what_was_not_read(self) -> Iterator[NotChecked]:
+        for name, listing in self._unread.items():
+            number = self._by_package[name]
+            version = self._decisions[number - 1].packages[name]
+            yield NotChecked(
+                (number,), f"{name} {version} was not read, since {listing.told_down()}"
+            )
+        for listing, owners in self._left_out.values():
+            yield NotChecked(
+                self._numbers(owners),
+                f"what {', '.join(sorted(owners))} requires of {listing.index.name} was not read, "
+                f"since {listing.told_down()}",
+            )
 
     def _of_pins_on_what_nobody_has(self) -> Iterator[Contradiction]:
         """Pins that a version breaks, whether or not an index has it."""
@@ -164,9 +213,15 @@ class _Judging:
                 return f"{file.version} of {file.index}{cuda}"
         return ""
 
-    def _of_pre_releases(self) -> Iterator[Contradiction]:
+    def _of_pre_releases(self) -> Iterator[Contradiction | NotChecked]:
         for name, file in self._files.items():
             if not file.version.is_prerelease:
+                continue
+            if silent := self._solver.catalog.silent(name, self._cuda):
+                yield NotChecked(
+                    (self._by_package[name],),
+                    f"whether there is a stable {name} is not known, since {silent.told_down()}",
+                )
                 continue
             listing = self._solver.catalog.bound(name, self._cuda)
             offered = self._solver.catalog.offered(listing).values() if listing else ()
@@ -192,20 +247,29 @@ class _Judging:
                     f"the index {each.file.index}",
                 )
 
-    def _of_features(self) -> Iterator[Contradiction]:
+    def _of_features(self) -> Iterator[Contradiction | NotChecked]:
         """What it is hoped to open and does not."""
         opens = self._hand_made.opens
         machine = self._solver.request.machine
         for feature in features_of(machine, self._picture, None, opens):
-            closed = feature.closed()
-            if feature.name in opens and closed:
+            if feature.name not in opens:
+                continue
+            closed = [g for g in feature.closed() if _owner(g) not in self._unread]
+            if not closed and feature.closed():
+                owners = {_owner(gate) for gate in feature.closed()}
+                yield NotChecked(
+                    self._numbers(owners),
+                    f"{feature.name} is hoped for, and depends on {', '.join(sorted(owners))}, "
+                    "which was not read",
+                )
+            elif closed:
                 gates = "; ".join(
                     f"{gate.layer} of {gate.component}: {gate.observed}"
                     f" (opens with {gate.opened_in or 'nothing that is known'})"
                     for gate in closed
                 )
                 yield Contradiction(
-                    self._numbers(gate.component.partition(" ")[0] for gate in closed),
+                    self._numbers(map(_owner, closed)),
                     f"{feature.name} is hoped for and stays closed: {gates}",
                     ", ".join(gate.evidence for gate in closed),
                 )
@@ -232,7 +296,9 @@ class _Judging:
         names = {name for each in decisions for name in each.packages}
         if not names:
             return True
-        wanted = tuple(_wanted(decisions))
+        if names & self._unread.keys():
+            return False
+        wanted = tuple(self.wanted(decisions))
         if not self._solver.resolver.resolve(self._offer.binding(wanted), Asked(wanted)):
             return False
         chosen = {n: each for n, each in self._picture.chosen.items() if n in names}

@@ -71,6 +71,10 @@ class Listing:
         """Whether the index answered, or was read before."""
         return self.page.state != "down"
 
+    def told_down(self) -> str:
+        """That its index did not answer, and why."""
+        return f"{self.index.name} is down: {self.page.why}"
+
     def until(self, day: datetime) -> Listing:
         """The list as it was then.
 

@@ -56,6 +56,13 @@ class Offer:
             if (file.name, str(file.version)) not in self.banned
         }
 
+    def silent(self, project: str) -> Listing | None:
+        """A listing that did not answer, where the package would be taken from it."""
+        if project not in self.bindings:
+            return self.catalog.silent(project, self.cuda)
+        listing = self._listing(project)
+        return listing if listing and not listing.is_up else None
+
     def binding(self, wanted: Iterable[str]) -> Offer:
         """The same where only what is wanted is taken from an index that is not the usual one."""
         names = {required_name(text) for text in wanted}

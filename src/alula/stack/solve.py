@@ -86,7 +86,7 @@ class Solver:
             if index.cuda == label and "torch" in index.packages and not index.nightly
         )
         if not listing.is_up:
-            return f"{listing.index.name} is down: {listing.page.why}"
+            return listing.told_down()
         if not self.catalog.offered(listing):
             undated = listing.index.name in self.catalog.undated()
             words = "has no upload times and no snapshot" if undated else "has no torch for here"

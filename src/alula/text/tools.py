@@ -25,7 +25,7 @@ def tool_form(template: ChatTemplate) -> ToolForm | None:
     """How a model writes calls, by what its chat template teaches it; None where it teaches none.
 
     Hermes and Qwen: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, any number of them.
-    Llama 3: the answer is `{"name": …, "parameters": {…}}`.
+    Llama 3: the answer is `{"name": …, "parameters": {…}}`, or several of them with `;` between.
     """
     if "tools" not in template.source:
         return None
@@ -46,7 +46,7 @@ def forced_grammar(form: ToolForm, functions: list[tuple[str, dict[str, Any]]]) 
 def free_grammar(form: ToolForm, functions: list[tuple[str, dict[str, Any]]]) -> str:
     """A Lark grammar of answers that may hold calls: what begins like a call is one."""
     if form == "llama":
-        start = ["start: call | TEXT", r"TEXT: /\s*|\s*[^\s{](?s:.*)/"]
+        start = ["start: call (/; ?/ call)* | TEXT", r"TEXT: /\s*|\s*[^\s{](?s:.*)/"]
     else:
         start = [
             f'start: (begin call "\\n{_CLOSE}")* TEXT',
@@ -84,11 +84,11 @@ class ToolReader:
     def finish(self) -> list[str | Call]:
         """What is left at the end. A call cut short, or no call after all, is text."""
         held, self._held = self._held, ""
-        call = _call(held, "parameters") if self._form == "llama" else None
-        return [call] if call else [held] if held else []
+        calls = _joined(held) if self._form == "llama" else []
+        return [*calls] or ([held] if held else [])
 
     def _llama(self) -> list[str | Call]:
-        """The whole answer is a call, or none of it."""
+        """The whole answer is calls, or none of it."""
         if self._begun or (self._held.strip() and not self._held.lstrip().startswith("{")):
             self._begun = True
             shown, self._held = self._held, ""
@@ -128,11 +128,31 @@ def _beginning(text: str) -> int:
     return next((length for length in lengths if _OPEN.startswith(text[-length:])), 0)
 
 
+def _joined(text: str) -> list[Call]:
+    """Llama's calls with `;` between them, and perhaps behind; none where any part is no call."""
+    calls: list[Call] = []
+    rest = text.strip()
+    while rest:
+        try:
+            found, end = json.JSONDecoder().raw_decode(rest)
+        except (ValueError, RecursionError):
+            return []
+        call, rest = _as_call(found, "parameters"), rest[end:].lstrip()
+        if call is None or (rest and not rest.startswith(";")):
+            return []
+        calls.append(call)
+        rest = rest[1:].lstrip()
+    return calls
+
+
 def _call(text: str, key: str) -> Call | None:
     try:
-        found = json.loads(text)
-    except ValueError:
+        return _as_call(json.loads(text), key)
+    except (ValueError, RecursionError):
         return None
+
+
+def _as_call(found: Any, key: str) -> Call | None:
     if not isinstance(found, dict) or not isinstance(found.get("name"), str):
         return None
     arguments = found.get(key, found.get("arguments", {}))
