@@ -55,7 +55,7 @@ def main() -> None:
     found["against the CPU"] = against_cpu(options.model, model, asked_for)
     made = results.record(
         "gpu_exactness",
-        vars(options) | {"model": Path(options.model).name},
+        {"model": Path(options.model).name, "tokens": options.tokens},
         found,
         ("alula", "torch", "triton"),
     )

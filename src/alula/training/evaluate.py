@@ -108,13 +108,13 @@ def contexts(
     corpus: Corpus, lengths: Sequence[int], each: int, longest: int
 ) -> list[tuple[int, list[Prompt]]]:
     """For each context length `each` prompts that long: held-out conversations one after another,
-    the last one up to its answer.
+    the last one up to its answer. A length beyond `longest` is cut to it.
     """
     numbers = np.flatnonzero(corpus.held_out).tolist()
     dice = np.random.default_rng(0)
     found = []
-    for length in lengths:
-        if length <= longest and numbers:
+    for length in dict.fromkeys(min(length, longest) for length in lengths):
+        if numbers:
             made = [
                 _joined(corpus, dice.permutation(numbers).tolist(), length) for _ in range(each)
             ]
@@ -263,12 +263,22 @@ def evaluate(
         longest = model.decoder.shape.max_positions - max_tokens
         chain = Setting(ways[0].shape, 0.0, shared=True)
         for length, group in contexts(corpus, lengths, contexts_each, longest):
-            done = answer(
-                model, checkpoint, chain, group, max_tokens=64, sequences=4, progress=progress
-            )
-            told = [a for a in done if a.rounds]
-            straight = [a for a in told if not a.looping]
-            by_length = {"length": length, "looping": len(told) - len(straight)}
-            if straight:
-                by_context.append(by_length | summary(straight))
+            by_context += at_length(model, checkpoint, chain, length, group, progress)
     return {"max_tokens": max_tokens, "rows": found, "by_context": by_context}
+
+
+def at_length(
+    model: LoadedModel,
+    checkpoint: Eagle3Checkpoint,
+    way: Setting,
+    length: int,
+    asked: Sequence[Prompt],
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """One row on prompts of one length; none where every answer loops."""
+    done = answer(model, checkpoint, way, asked, max_tokens=64, sequences=4, progress=progress)
+    told = [a for a in done if a.rounds]
+    straight = [a for a in told if not a.looping]
+    if not straight:
+        return []
+    return [{"length": length, "looping": len(told) - len(straight)} | summary(straight)]

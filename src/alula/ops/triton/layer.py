@@ -57,7 +57,6 @@ def gate_kernel(
     has_squares: tl.constexpr,
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
-    prefetched: tl.constexpr,
     early: tl.constexpr,
     overlaps: tl.constexpr,
 ):
@@ -65,7 +64,7 @@ def gate_kernel(
     pairs = outputs // 2
     row, lane = place(rows, outputs, block_rows, block_outputs, group)
     output = pair_rows(lane, pairs, pairs)
-    begin(weight, output, inner, prefetched, early, overlaps)
+    begin(early, overlaps)
     scale = divisor(squares, row, rows, inner, eps, has_squares)
     sums = multiply(x, weight, row, output, rows, inner, x_stride, block_inner, is_even, masks_rows)
     end(early, overlaps)
@@ -112,7 +111,6 @@ def heads_kernel(
     has_squares: tl.constexpr,
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
-    prefetched: tl.constexpr,
     early: tl.constexpr,
     overlaps: tl.constexpr,
 ):
@@ -120,7 +118,7 @@ def heads_kernel(
     pairs = outputs // 2
     row, lane = place(rows, outputs, block_rows, block_outputs, group)
     output = pair_rows(lane, pairs, half)
-    begin(weight, output, inner, prefetched, early, overlaps)
+    begin(early, overlaps)
     scale = divisor(squares, row, rows, inner, eps, has_squares)
     # What the end needs is under way while the sums are made.
     _, pair = place(rows, pairs, block_rows, block_outputs // 2, group)
@@ -180,7 +178,6 @@ def add_linear_kernel(
     has_bias: tl.constexpr,
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
-    prefetched: tl.constexpr,
     early: tl.constexpr,
     overlaps: tl.constexpr,
 ):
@@ -189,7 +186,7 @@ def add_linear_kernel(
     """
     row, lane = place(rows, outputs, block_rows, block_outputs, group)
     output = tl.minimum(lane, outputs - 1)
-    begin(weight, output, inner, prefetched, early, overlaps)
+    begin(early, overlaps)
     inside = (row < rows)[:, None] & (lane < outputs)[None, :]
     at = row.to(tl.int64)[:, None] * outputs + lane[None, :]
     x_before = tl.load(before + at, mask=inside, other=0.0).to(tl.float32)

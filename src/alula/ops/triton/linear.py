@@ -13,7 +13,7 @@ from torch import Tensor
 from alula.ops.linear import DenseWeight, Weight
 from alula.ops.norm import Normed
 from alula.ops.triton.overlap import dependent
-from alula.ops.triton.product import begin, divisor, end, meeting, multiply, place
+from alula.ops.triton.product import begin, divisor, end, is_small, multiply, place
 from alula.ops.triton.tiles import (
     Capability,
     Table,
@@ -49,14 +49,13 @@ def linear_kernel(
     has_squares: tl.constexpr,
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
-    prefetched: tl.constexpr,
     early: tl.constexpr,
     overlaps: tl.constexpr,
 ):
     """A program computes one tile of y [rows, outputs]."""
     row, lane = place(rows, outputs, block_rows, block_outputs, group)
     output = tl.minimum(lane, outputs - 1)
-    begin(weight, output, inner, prefetched, early, overlaps)
+    begin(early, overlaps)
     scale = divisor(squares, row, rows, inner, eps, has_squares)
     sums = multiply(x, weight, row, output, rows, inner, x_stride, block_inner, is_even, masks_rows)
     end(early, overlaps)
@@ -139,7 +138,7 @@ class TiledWeight(Weight):
             "masks_rows": masks_rows,
             "num_warps": tile.warps,
             "num_stages": tile.stages,
-            **meeting(self.values),
+            "early": is_small(self.values),
             **dependent(self.values),
         }
         return Tiling(triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.outputs), constants)

@@ -6,8 +6,6 @@ are those of any other tile.
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -18,8 +16,6 @@ SQUARES_UNIT = tl.constexpr(2.0**28)
 """Sums of squares are kept as whole multiples of 1 / this, since integers add in any order to the
 same sum. Up to 3.4e10 fits; 4e-9 is lost where RMSNorm adds 1e-6 to the mean."""
 
-_LINE_BYTES = 128
-_PREFETCHED_BYTES = 1024
 _SMALL_BYTES = 1 << 23
 
 
@@ -41,29 +37,13 @@ def place(rows, lanes, block_rows: tl.constexpr, block_lanes: tl.constexpr, grou
 
 
 @triton.jit
-def begin(
-    weight, output, inner, prefetched: tl.constexpr, early: tl.constexpr, overlaps: tl.constexpr
-):
-    """Fetch the first `prefetched` lines of the tile's weights into L2, then wait for x.
-
-    `early`: let the next kernel begin at once, which fetches its own weights meanwhile; for
-    weights so small that time goes into waiting and not into reading.
+def begin(early: tl.constexpr, overlaps: tl.constexpr):
+    """Wait for x. `early`: let the next kernel begin at once; for weights so small that time goes
+    into waiting and not into reading.
     """
-    if overlaps:
-        if early:
-            release(overlaps)
-        values: tl.constexpr = 128 * 8 // weight.dtype.element_ty.primitive_bitwidth
-        at = tl.minimum(tl.arange(0, prefetched) * values, inner - 1)
-        pointers = weight + output.to(tl.int64)[:, None] * inner + at[None, :]
-        tl.inline_asm_elementwise(
-            "prefetch.global.L2 [$1]; mov.b32 $0, 0;",
-            "=r,l",
-            [pointers.to(tl.int64)],
-            dtype=tl.int32,
-            is_pure=False,
-            pack=1,
-        )
-        wait(overlaps)
+    if early:
+        release(overlaps)
+    wait(overlaps)
 
 
 @triton.jit
@@ -129,9 +109,6 @@ def in_units(x):
     return (x * x * SQUARES_UNIT + 0.5).to(tl.int64)
 
 
-def meeting(weight: Tensor) -> dict[str, Any]:
-    """The constants of `begin` for a weight [outputs, inner]."""
-    inner = weight.shape[1] * weight.dtype.itemsize
-    small = weight.numel() * weight.dtype.itemsize <= _SMALL_BYTES
-    lines = triton.cdiv(inner if small else min(inner, _PREFETCHED_BYTES), _LINE_BYTES)
-    return {"prefetched": triton.next_power_of_2(lines), "early": small}
+def is_small(weight: Tensor) -> bool:
+    """Whether a weight's kernels begin `early`."""
+    return weight.numel() * weight.dtype.itemsize <= _SMALL_BYTES

@@ -32,7 +32,7 @@ class Tile(NamedTuple):
         return (self.rows + self.outputs) * self.inner * itemsize * self.stages
 
     def fitted(self, inner: int) -> Tile:
-        """With steps that divide `inner`, where steps of 64 or more can; one stage may hold it all."""
+        """With steps that divide `inner` where steps of 64 or more can; one stage may hold all."""
         if self.stages == 1 and self.inner >= inner:
             return self
         step = self.inner
