@@ -57,7 +57,7 @@ def main() -> None:
     options = parser.parse_args()
     segments.SEGMENT_KEYS, segments.UNIT = options.segment, tl.constexpr(options.segment)
     limit = read_limit(DEVICE)
-    print(f"copy bandwidth {limit:.2f} TB/s, short segments of {options.segment} keys", flush=True)
+    print(f"read bandwidth {limit:.2f} TB/s, short segments of {options.segment} keys", flush=True)
     found = []
     with torch.inference_mode():
         for name in options.only.split(","):

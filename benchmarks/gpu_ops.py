@@ -43,7 +43,7 @@ def main() -> None:
     options = parser.parse_args()
     parts = {"step": steps, "engine": engines}
     found: dict[str, Any] = {"read limit TB/s": read_limit(DEVICE)}
-    print(f"copy bandwidth {found['read limit TB/s']:.2f} TB/s", flush=True)
+    print(f"read bandwidth {found['read limit TB/s']:.2f} TB/s", flush=True)
     for name in options.only.split(","):
         started = time.perf_counter()
         with torch.inference_mode():

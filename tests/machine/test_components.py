@@ -194,11 +194,14 @@ def test_stubs_without_kernels_say_nothing_about_a_library(tmp_path: Path) -> No
     files = {
         "c/libstub.so": write_library(write_container(write_image(52, payload=stub))),
         "c/libfull.so": write_library(write_container(write_image(52, payload=kernel))),
+        "c/libzstd.so": write_library(write_container(write_image(75, flags=0x8000))),
     }
     install(site, "nvidia-cufft-cu12", "11", files)
     held = {Path(lib.path).name: lib for lib in components(tmp_path)["nvidia-cufft-cu12"].libraries}
     assert held["libstub.so"].containers == {}
     assert "no kernel" in held["libstub.so"].unknown[0]
+    assert held["libzstd.so"].containers == {}  # libcufft 12.0's only image, which runs on 9.0
+    assert "packed in a way of its own" in held["libzstd.so"].unknown[0]
     assert held["libfull.so"].targets() == {"sm_52": 1}
 
 

@@ -47,7 +47,7 @@ class Anatomy:
     parts: list[Part]
     """In the order of `KINDS`; those that do not occur are left out."""
     limit_us: float
-    """What reading a plain step's bytes takes at the bandwidth that copying reaches."""
+    """What reading a plain step's bytes takes at the bandwidth that a sum reaches."""
 
     @property
     def launches(self) -> int:

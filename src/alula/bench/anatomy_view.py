@@ -85,7 +85,7 @@ def _text(x: int, y: int, words: str) -> str:
 def _limit(anatomy: Anatomy) -> str:
     return (
         f"{100 * anatomy.of_limit:.0f} % of the memory limit: reading what a plain step must read "
-        f"takes {_milliseconds(anatomy.limit_us)} at the speed of copying"
+        f"takes {_milliseconds(anatomy.limit_us)} at the speed of a sum"
     )
 
 

@@ -125,7 +125,7 @@ class LinearTime(NamedTuple):
     us: float
     cublas_us: float
     share: float
-    """Of the memory limit: bytes of the weight by the time, against copying."""
+    """Of the memory limit: bytes of the weight by the time, against a sum."""
 
 
 def linears(
@@ -152,7 +152,7 @@ class AttentionTime(NamedTuple):
     name: str
     us: float
     share: float
-    """Of the memory limit: bytes of keys and values by the time, against copying."""
+    """Of the memory limit: bytes of keys and values by the time, against a sum."""
 
 
 def attentions(

@@ -48,12 +48,12 @@ def run(asked: Asked, say: Say) -> dict[str, Any]:
     from alula.bench.timing import read_limit
 
     bandwidth = read_limit(device)
-    say(f"copying moves {bandwidth:.2f} TB/s: the memory limit that shares are of")
+    say(f"a sum reads {bandwidth:.2f} TB/s: the memory limit that shares are of")
     with torch.inference_mode():
         if asked.tune:
             return _tune(asked, subjects, device, bandwidth, say)
         found = {each.name: _measure(asked, each, device, bandwidth, say) for each in subjects}
-    settings = {"copy_bandwidth_tb_per_s": bandwidth, "clocks_mhz": clocks()}
+    settings = {"read_bandwidth_tb_per_s": bandwidth, "clocks_mhz": clocks()}
     record = results.record("bench kernels", settings, found, PACKAGES)
     if asked.out is not None:
         results.write(asked.out, record)
@@ -165,7 +165,7 @@ def _where(bandwidth: float) -> dict[str, Any]:
         "date": record["date"],
         "versions": record["versions"],
         "clocks_mhz": clocks(),
-        "copy_bandwidth_tb_per_s": round(bandwidth, 3),
+        "read_bandwidth_tb_per_s": round(bandwidth, 3),
     }
 
 

@@ -121,16 +121,16 @@ class Measured:
 
     times: list[RoundTimes]
     limit_ms: float | None
-    """What reading a plain step's bytes takes at the speed of copying."""
+    """What reading a plain step's bytes takes at the speed of a sum."""
     bandwidth: float | None
-    """Terabytes a second that copying moves."""
+    """Terabytes a second that a sum reads."""
     anatomies: list[Anatomy]
 
     def as_json(self) -> dict[str, Any]:
         """For a result file."""
         return {
             "memory_limit_ms": self.limit_ms,
-            "copy_bandwidth_tb_per_s": self.bandwidth,
+            "read_bandwidth_tb_per_s": self.bandwidth,
             "rounds": [asdict(times) for times in self.times],
             "anatomies": [anatomy.as_json() for anatomy in self.anatomies],
         }

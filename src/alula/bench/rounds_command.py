@@ -78,7 +78,7 @@ def told(measured: Measured) -> list[str]:
     if measured.limit_ms is not None:
         plain = measured.times[0]
         found.append(
-            f"memory limit {measured.limit_ms:.3f} ms at {measured.bandwidth:.2f} TB/s of copying: "
+            f"memory limit {measured.limit_ms:.3f} ms at {measured.bandwidth:.2f} TB/s of reading: "
             f"the plain step reaches {100 * measured.limit_ms / plain.round_ms:.0f} %"
         )
     for anatomy in measured.anatomies:

@@ -84,7 +84,7 @@ class Chosen(NamedTuple):
     best: Trial
     cublas_us: float
     share: float
-    """Of the memory limit: bytes of the weight by the time, against copying."""
+    """Of the memory limit: bytes of the weight by the time, against a sum."""
     trials: list[Trial]
 
 

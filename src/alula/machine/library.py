@@ -11,14 +11,14 @@ from pathlib import Path
 
 from alula.machine.capability import Capability, Isa, Loading, best_loading
 from alula.machine.elf import ElfFile, UnknownLayoutError
-from alula.machine.fatbin import DeviceCode, read_device_code
+from alula.machine.fatbin import DeviceCode, Image, read_device_code
 from alula.machine.images import cubin_target, kernel_sizes
 from alula.machine.source import DamagedError, FileSource, Source
 from alula.machine.target import Kind, Target
 
 _CUBIN_MACHINE = 190
 _FEW, _SMALL = 16, 8192
-_HOLLOW = "its images hold no kernel; there may be some packed in a way of its own"
+_HOLLOW = "no kernel is seen in its images; there may be some packed in a way of its own"
 
 _TORCH = re.compile(r"_Z[A-Z]*K?(?:3c10|2at|5torch|6caffe2)|aoti_torch_")
 """Mangled names within torch's namespaces; a name may start with a type of them too, which is
@@ -115,13 +115,18 @@ def _read(path: Path, source: FileSource) -> Library:
 def _holds_no_kernel(source: Source, code: DeviceCode) -> bool:
     """Whether all there is are stubs, as in libcufft, which packs its kernels in its own way.
 
-    Only libraries of a few small images are looked into; in any other there is something.
+    Only libraries of a few small images are looked into; in any other there is something. What is
+    packed so that it cannot be read may be a stub as well: libcufft 12.0 has one, under zstd.
     """
+
+    def may_be_stub(image: Image) -> bool:
+        return image.compression == "zstd" or kernel_sizes(source, image) == {}
+
     if not code.images or len(code.images) > _FEW or code.unknown:
         return False
     if any(each.size > _SMALL or each.target.kind is not Kind.CUBIN for each in code.images):
         return False
-    return all(kernel_sizes(source, each) == {} for each in code.images)
+    return all(map(may_be_stub, code.images))
 
 
 def _containers(code: DeviceCode) -> dict[str, int]:
