@@ -93,7 +93,7 @@ def runner_of(decoder: Decoder, shape: TreeShape) -> Runner:
 def test_what_is_launched_around_the_model(
     words: str, wants: Wants, more: dict[str, int], decoder: Decoder, monkeypatch: Any
 ) -> None:
-    from launch_count import launches
+    from launches import launches
 
     made = runner_of(decoder, parse_shape(words))
     size = Size(2, made._shape.depth, made._shape.depth, wants)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
 from alula.ops.attention import Heads
@@ -18,243 +17,20 @@ from alula.ops.norm import Norm, Normed
 from alula.ops.rope import Rotation
 from alula.ops.store import HeadNorms
 from alula.ops.triton.activation import silu_and_mul
+from alula.ops.triton.layer_kernels import (
+    add_linear_kernel,
+    add_scale_kernel,
+    embed_kernel,
+    gate_kernel,
+    heads_kernel,
+)
 from alula.ops.triton.linear import TiledWeight
 from alula.ops.triton.norm import add_rms_norm, rms_norm
-from alula.ops.triton.overlap import dependent, release, wait
-from alula.ops.triton.product import begin, divisor, end, in_units, multiply, place
+from alula.ops.triton.overlap import dependent
 from alula.ops.triton.rope import rotate_and_store
 
 JOINED_ROWS = 128
 """Up to here a linear takes along what follows it; large tiles have no registers left for that."""
-
-
-@triton.jit
-def pair_rows(lane, pairs, span):
-    """Of lanes 2 p and 2 p + 1 the outputs that belong together: element p % span of the first and
-    of the second half of block p // span.
-    """
-    pair = tl.minimum(lane // 2, pairs - 1)
-    return pair // span * 2 * span + pair % span + lane % 2 * span
-
-
-@triton.jit(do_not_specialize=["rows"])
-def gate_kernel(
-    x,
-    weight,
-    bias,
-    squares,
-    y,
-    rows,
-    outputs,
-    inner,
-    x_stride,
-    eps,
-    block_rows: tl.constexpr,
-    block_outputs: tl.constexpr,
-    block_inner: tl.constexpr,
-    group: tl.constexpr,
-    has_bias: tl.constexpr,
-    has_squares: tl.constexpr,
-    is_even: tl.constexpr,
-    masks_rows: tl.constexpr,
-    early: tl.constexpr,
-    overlaps: tl.constexpr,
-):
-    """A program computes one tile of y [rows, outputs / 2]."""
-    pairs = outputs // 2
-    row, lane = place(rows, outputs, block_rows, block_outputs, group)
-    output = pair_rows(lane, pairs, pairs)
-    begin(early, overlaps)
-    scale = divisor(squares, row, rows, inner, eps, has_squares)
-    sums = multiply(x, weight, row, output, rows, inner, x_stride, block_inner, is_even, masks_rows)
-    end(early, overlaps)
-    sums *= scale[:, None]
-    if has_bias:
-        sums += tl.load(bias + output).to(tl.float32)[None, :]
-    sums = sums.to(y.dtype.element_ty).to(tl.float32)
-    gate, up = tl.split(tl.reshape(sums, (block_rows, block_outputs // 2, 2)))
-    product = gate / (1.0 + tl.exp(-gate)) * up
-    _, pair = place(rows, pairs, block_rows, block_outputs // 2, group)
-    to = y + row.to(tl.int64)[:, None] * pairs + pair[None, :]
-    inside = (row < rows)[:, None] & (pair < pairs)[None, :]
-    tl.store(to, product.to(y.dtype.element_ty), mask=inside)
-
-
-@triton.jit(do_not_specialize=["rows"])
-def heads_kernel(
-    x,
-    weight,
-    bias,
-    squares,
-    cos,
-    sin,
-    queries,
-    keys,
-    values,
-    pages,
-    lanes,
-    rows,
-    outputs,
-    inner,
-    x_stride,
-    page_stride,
-    head_stride,
-    eps,
-    query_heads: tl.constexpr,
-    kv_heads: tl.constexpr,
-    half: tl.constexpr,
-    block_rows: tl.constexpr,
-    block_outputs: tl.constexpr,
-    block_inner: tl.constexpr,
-    group: tl.constexpr,
-    has_bias: tl.constexpr,
-    has_squares: tl.constexpr,
-    is_even: tl.constexpr,
-    masks_rows: tl.constexpr,
-    early: tl.constexpr,
-    overlaps: tl.constexpr,
-):
-    """A program computes one tile of pairs of elements that are rotated together, of any heads."""
-    pairs = outputs // 2
-    row, lane = place(rows, outputs, block_rows, block_outputs, group)
-    output = pair_rows(lane, pairs, half)
-    begin(early, overlaps)
-    scale = divisor(squares, row, rows, inner, eps, has_squares)
-    # What the end needs is under way while the sums are made.
-    _, pair = place(rows, pairs, block_rows, block_outputs // 2, group)
-    inside = (row < rows)[:, None] & (pair < pairs)[None, :]
-    head, low = pair // half, pair % half
-    angle = row.to(tl.int64)[:, None] * 2 * half + low[None, :]
-    c = tl.load(cos + angle, mask=inside, other=0.0)
-    s = tl.load(sin + angle + half, mask=inside, other=0.0)
-    page = tl.load(pages + row, mask=row < rows, other=-1)
-    at = page * page_stride + tl.load(lanes + row, mask=row < rows, other=0) * 2 * half
-    sums = multiply(x, weight, row, output, rows, inner, x_stride, block_inner, is_even, masks_rows)
-    end(early, overlaps)
-    sums *= scale[:, None]
-    if has_bias:
-        sums += tl.load(bias + output).to(tl.float32)[None, :]
-    sums = sums.to(queries.dtype.element_ty).to(tl.float32)
-    first_in, second_in = tl.split(tl.reshape(sums, (block_rows, block_outputs // 2, 2)))
-
-    first = (first_in * c - second_in * s).to(queries.dtype.element_ty)
-    second = (second_in * c + first_in * s).to(queries.dtype.element_ty)
-    is_query = (head < query_heads)[None, :]
-    of_row = row.to(tl.int64)[:, None] * query_heads * 2 * half
-    to_query = queries + of_row + (head * 2 * half + low)[None, :]
-    tl.store(to_query, first, mask=inside & is_query)
-    tl.store(to_query + half, second, mask=inside & is_query)
-
-    stores = inside & (page >= 0)[:, None]
-    is_key = (head >= query_heads) & (head < query_heads + kv_heads)
-    to_key = keys + at[:, None] + ((head - query_heads) * head_stride + low)[None, :]
-    tl.store(to_key, first.to(keys.dtype.element_ty), mask=stores & is_key[None, :])
-    tl.store(to_key + half, second.to(keys.dtype.element_ty), mask=stores & is_key[None, :])
-    is_value = stores & (head >= query_heads + kv_heads)[None, :]
-    of_value = (head - query_heads - kv_heads) * head_stride + low
-    to_value = values + at[:, None] + of_value[None, :]
-    tl.store(to_value, first_in.to(values.dtype.element_ty), mask=is_value)
-    tl.store(to_value + half, second_in.to(values.dtype.element_ty), mask=is_value)
-
-
-@triton.jit(do_not_specialize=["rows"])
-def add_linear_kernel(
-    x,
-    weight,
-    bias,
-    before,
-    norm,
-    total,
-    scaled,
-    squares,
-    rows,
-    outputs,
-    inner,
-    x_stride,
-    block_rows: tl.constexpr,
-    block_outputs: tl.constexpr,
-    block_inner: tl.constexpr,
-    group: tl.constexpr,
-    has_bias: tl.constexpr,
-    is_even: tl.constexpr,
-    masks_rows: tl.constexpr,
-    early: tl.constexpr,
-    overlaps: tl.constexpr,
-):
-    """A program computes one tile of the residual stream [rows, outputs], times the next norm's
-    weight, and its part of the sums of squares.
-    """
-    row, lane = place(rows, outputs, block_rows, block_outputs, group)
-    output = tl.minimum(lane, outputs - 1)
-    begin(early, overlaps)
-    inside = (row < rows)[:, None] & (lane < outputs)[None, :]
-    at = row.to(tl.int64)[:, None] * outputs + lane[None, :]
-    x_before = tl.load(before + at, mask=inside, other=0.0).to(tl.float32)
-    factor = tl.load(norm + output)
-    sums = multiply(x, weight, row, output, rows, inner, x_stride, block_inner, is_even, masks_rows)
-    end(early, overlaps)
-    if has_bias:
-        sums += tl.load(bias + output).to(tl.float32)[None, :]
-    change = sums.to(total.dtype.element_ty).to(tl.float32)
-    sum_in = (x_before + change).to(total.dtype.element_ty)
-    wide = sum_in.to(tl.float32)
-    tl.store(total + at, sum_in, mask=inside)
-    by_norm = wide * factor[None, :]
-    tl.store(scaled + at, by_norm.to(scaled.dtype.element_ty), mask=inside)
-    units = tl.sum(tl.where(inside, in_units(wide), 0), axis=1)
-    tl.atomic_add(squares + row, units, mask=row < rows, sem="relaxed")
-
-
-@triton.jit
-def add_scale_kernel(
-    before, change, norm, total, scaled, squares, width, block: tl.constexpr, overlaps: tl.constexpr
-):
-    """Program r adds row r; as `add_linear_kernel` behind its product."""
-    release(overlaps)
-    wait(overlaps)
-    row = tl.program_id(0).to(tl.int64)
-    lane = tl.arange(0, block)
-    inside = lane < width
-    at = row * width + lane
-    x_before = tl.load(before + at, mask=inside, other=0.0).to(tl.float32)
-    sum_in = x_before + tl.load(change + at, mask=inside, other=0.0).to(tl.float32)
-    wide = sum_in.to(total.dtype.element_ty).to(tl.float32)
-    tl.store(total + at, wide.to(total.dtype.element_ty), mask=inside)
-    by_norm = wide * tl.load(norm + lane, mask=inside, other=0.0)
-    tl.store(scaled + at, by_norm.to(scaled.dtype.element_ty), mask=inside)
-    tl.store(squares + row, tl.sum(in_units(wide), axis=0))
-
-
-@triton.jit
-def embed_kernel(
-    ids,
-    table,
-    norm,
-    x,
-    scaled,
-    squares,
-    rows,
-    width,
-    changes,
-    block: tl.constexpr,
-    block_changes: tl.constexpr,
-    overlaps: tl.constexpr,
-):
-    """Program r looks row r up, and zeroes its sums of squares that are to come."""
-    release(overlaps)
-    wait(overlaps)
-    row = tl.program_id(0).to(tl.int64)
-    lane = tl.arange(0, block)
-    inside = lane < width
-    token = tl.load(ids + row)
-    found = tl.load(table + token * width + lane, mask=inside, other=0.0)
-    wide = found.to(x.dtype.element_ty).to(tl.float32)
-    tl.store(x + row * width + lane, wide.to(x.dtype.element_ty), mask=inside)
-    by_norm = wide * tl.load(norm + lane, mask=inside, other=0.0)
-    tl.store(scaled + row * width + lane, by_norm.to(scaled.dtype.element_ty), mask=inside)
-    later = tl.arange(0, block_changes)
-    units = tl.where(later == 0, tl.sum(in_units(wide), axis=0), 0)
-    tl.store(squares + later.to(tl.int64) * rows + row, units, mask=later <= changes)
 
 
 def embed(ids: Tensor, table: Tensor, dtype: torch.dtype, norm: Norm, changes: int) -> Stream:
