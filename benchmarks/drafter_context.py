@@ -30,10 +30,12 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("run", type=Path, help="the --out of alula train")
     parser.add_argument("--drafter", type=Path, default=DRAFTER)
+    parser.add_argument("--lengths", type=lambda text: [int(x) for x in text.split(",")])
     parser.add_argument("--each", type=int, default=8)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.set_defaults(lengths=LENGTHS)
     options = parser.parse_args()
     model = load(options.model, device_named(options.device), options.dtype, silent)
     checkpoint = eagle3_checkpoint.load(options.drafter)
@@ -41,7 +43,7 @@ def main() -> None:
     chain = Setting("chain:5", 0.0, shared=True)
     found = []
     longest = model.decoder.shape.max_positions - ANSWER
-    for length, asked in contexts(corpus, LENGTHS, options.each, longest):
+    for length, asked in contexts(corpus, options.lengths, options.each, longest):
         found += at_length(model, checkpoint, chain, length, asked, silent)
         print(found[-1], flush=True)
     settings = {"model": Path(options.model).name, "dtype": str(model.decoder.dtype)}

@@ -94,11 +94,10 @@ def compared(model: LoadedModel, asked_for: list[Case], batches: tuple[int, ...]
             )
             if tokens or logits:
                 differing.append([shape, chunk, batch, cache, tokens, logits])
+                print("differs:", differing[-1], flush=True)
         launches = dict(made._runner.launches)
         print(shape, chunk, batch, launches, f"{time.perf_counter() - started:.1f} s", flush=True)
         del made
-    for way in differing:
-        print("differs:", way, flush=True)
     return {"ways": ways, "requests": len(asked_for), "differing": differing}
 
 
