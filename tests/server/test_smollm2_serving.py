@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -92,3 +93,42 @@ def test_tools_are_refused_without_a_template_for_them(smollm2: openai.OpenAI) -
     tool: Any = {"type": "function", "function": {"name": "fly"}}
     with pytest.raises(openai.BadRequestError, match="tools are not supported"):
         ask(smollm2, "Fly!", tools=[tool])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_bias_lengths_and_logprobs(smollm2: openai.OpenAI, stream: bool) -> None:
+    free = ask(smollm2, "Count to three.", logprobs=True, top_logprobs=1)
+    first = free.choices[0].logprobs.content[0].token
+    fields: Any = {"logprobs": True, "top_logprobs": 3, "stream": stream}
+    fields |= {"max_tokens": openai.omit, "max_completion_tokens": 9}
+    fields |= {"extra_body": {"ignore_eos": True}, "logit_bias": {"198": 100}}  # a line's end
+    found = ask(smollm2, "Count to three.", **fields)
+    choices = [c.choices[0] for c in found if c.choices] if stream else found.choices
+    content = [e for c in choices if c.logprobs for e in c.logprobs.content]
+    assert [entry.token for entry in content] == ["\n"] * 9 != [first] * 9
+    assert all(len(entry.top_logprobs) == 3 for entry in content)
+    assert content[0].logprob < content[0].top_logprobs[0].logprob, "of the unmodified logits"
+    assert choices[-1].finish_reason == "length"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("fields", "pattern"),
+    [
+        ({"extra_body": {"guided_regex": "[a-f]{4}-[0-9]{2}"}}, "[a-f]{4}-[0-9]{2}"),
+        ({"extra_body": {"guided_grammar": 'start: "yes" | "no"'}}, "yes|no"),
+        ({"response_format": {"type": "json_object"}, "max_tokens": 60}, r"(?s)\{.*"),
+    ],
+)
+def test_grammars_are_kept(
+    smollm2: openai.OpenAI, fields: dict[str, Any], pattern: str, stream: bool
+) -> None:
+    found = ask(smollm2, "Answer as JSON: is water wet?", stream=stream, **fields)
+    text = text_of(found) if stream else found.choices[0].message.content
+    assert re.fullmatch(pattern, text)
+
+
+def test_models_are_listed_and_embeddings_refused(smollm2: openai.OpenAI) -> None:
+    assert [model.id for model in smollm2.models.list()] == ["model"]
+    with pytest.raises(openai.APIStatusError, match="embeddings"):
+        smollm2.embeddings.create(model="model", input="x")
