@@ -112,6 +112,20 @@ def test_it_never_loses_more_than_five_steps_and_three_percent(cost: RowCost, pa
         assert machine.seconds <= 1.03 * machine.plain_seconds + 5 * cost.at(1) + 1e-9
 
 
+def test_one_stall_of_the_machine_does_not_end_drafting() -> None:
+    machine = Machine(FLAT, lambda depth: depth).run(2)
+    machine.run(1, pace=1000.0).run(60)
+    assert machine.depths[-20:] == [4] * 20
+
+
+def test_rounds_that_are_always_slower_than_planned_end_it() -> None:
+    """Nothing but rounds with drafts is slow, so that it is not the machine's pace."""
+    machine = Machine(FLAT, lambda depth: depth)
+    machine.cost = RowCost({1: 0.020, 2: 0.5, 9: 0.5})
+    machine.run(1000)
+    assert sum(depth > 0 for depth in machine.depths) <= 20
+
+
 def test_it_follows_the_pace_of_the_machine() -> None:
     """Three tokens a round pay where all takes four times as long as was measured, too."""
     machine = Machine(FLAT, lambda _: 2).run(600, pace=4.0)

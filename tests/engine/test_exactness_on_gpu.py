@@ -45,3 +45,22 @@ def test_tokens_do_not_depend_on_batch_chunks_prefixes_or_drafts(
             made = engine(model, drafting, graphs=graphs)
             assert answers(made, requests, together=True) == plain, (words, graphs)
             assert bool(made._runner.launches["captured"]) == graphs
+            rounds = made._runner.rounds
+            assert (rounds is not None and rounds.capturing > 0) == graphs
+
+
+def test_rounds_of_more_rows_than_a_joined_launch_takes_give_the_same_tokens(
+    tiny_model: Path,
+) -> None:
+    model = load(str(tiny_model), "cuda", "bfloat16")
+    from alula.ops.triton.layer import JOINED_ROWS
+
+    requests = cases(model.decoder.shape.vocab_size, 48, 32)
+    plain = answers(engine(model), requests, together=False)
+    truths = [(prompt, out) for (prompt, _), out in zip(requests, plain, strict=True)]
+    oracle = Speculator(Oracle(parse_shape("chain:4"), truths))
+    made = engine(model, oracle, graphs=False, max_sequences=48)
+    rows: list[int] = []
+    made.observers.append(lambda record: rows.append(record.sequences + record.draft_nodes))
+    assert answers(made, requests, together=True) == plain
+    assert max(rows) > JOINED_ROWS

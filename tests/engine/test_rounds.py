@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from alula.engine.core import Engine, Request
 from alula.engine.launch import build_dense
-from alula.engine.rounds import Rounds, rounded
+from alula.engine.rounds import Flight, Rounds, rounded
 from alula.engine.speculator import Speculator
 from alula.errors import ModelError
 from alula.models.load import load
@@ -192,6 +193,24 @@ def test_a_size_is_timed_on_the_spare_line(bench: Bench) -> None:
     assert rounds is not None
     assert rounds.seconds(2, 3, 3) > rounds.seconds(1, 0, 0) > 0
     assert answers(made, bench.cases, together=True) == bench.plain
+
+
+def test_captures_are_no_part_of_what_a_launch_takes(bench: Bench) -> None:
+    """Else the first round with drafts would look as if drafting were dear."""
+    made = dense(bench, "eagle chain:3")
+    rounds, records = made._runner.rounds, []
+    assert rounds is not None
+    launch = rounds.launch
+
+    def capturing(*arguments: Any) -> Flight:
+        rounds.capturing += 1000.0  # and no time passes
+        return launch(*arguments)
+
+    rounds.launch = capturing  # type: ignore[method-assign]
+    made.observers.append(records.append)
+    assert answers(made, bench.cases, together=True) == bench.plain
+    assert len(records) > 5
+    assert min(record.seconds for record in records) < -900  # taken off where it fell
 
 
 def test_sizes_are_powers_of_two_up_to_the_most() -> None:

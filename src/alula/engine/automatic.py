@@ -25,6 +25,10 @@ MEASURED_ROWS = (1, 2, 4, 8, 16, 32)
 _REPEATS = 3
 _ALLOWED_PLAIN_STEPS = 5
 _MEMORY = 0.9  # of a mean that follows the machine's speed, per launch
+_STALL, _STALLS_APART = 4.0, 64
+"""A round that takes longer than so many times what was planned was held up by something else, and
+is booked as planned; but only once in so many launches, since rounds that are slow often are slow.
+"""
 
 
 class AutomaticSpeculator(Speculator):
@@ -44,6 +48,7 @@ class AutomaticSpeculator(Speculator):
         self._what = what
         self._draft_cost: RowCost | None = None
         self._pace = 1.0
+        self._since_stall = _STALLS_APART
         self.abandon()
 
     def abandon(self) -> None:
@@ -96,14 +101,22 @@ class AutomaticSpeculator(Speculator):
                 self._survivals[sequence_id].observe(emitted.drafted, emitted.accepted)
         if not rounds or record.chunk_rows:
             return
+        self._since_stall += 1
         plain = self._cost.at(record.sequences)
         tokens = record.emitted / record.sequences
         if record.draft_nodes == 0:
             self._pace = _MEMORY * self._pace + (1 - _MEMORY) * record.seconds / plain
             self._policy.record(verified._replace(plain_seconds=plain), 1, plain)
         else:
-            seconds = record.seconds / self._pace
+            seconds = self._forgiven(record.seconds / self._pace, verified)
             self._policy.record(verified._replace(plain_seconds=plain), tokens, seconds)
+
+    def _forgiven(self, seconds: float, planned: Choice) -> float:
+        """The seconds of a round, or what was planned where the machine stalled."""
+        if seconds <= _STALL * planned.seconds or self._since_stall < _STALLS_APART:
+            return seconds
+        self._since_stall = 0
+        return planned.seconds
 
     def forget(self, sequence_id: int) -> None:
         """A sequence has ended."""

@@ -56,7 +56,10 @@ class Request:
 
 
 class LaunchRecord(NamedTuple):
-    """What one launch computed and how long it took, for policies and benchmarks."""
+    """What one launch computed and how long it took, for policies and benchmarks.
+
+    Its seconds are without those of a capture.
+    """
 
     sequences: int
     chunk_rows: int
@@ -227,7 +230,7 @@ class Engine:
         if step is None:
             return None
         self._prepare(step)
-        started = time.perf_counter()
+        started = self._clock()
         flight = self._runner.launch(step, self._speculator.depth(step))
         return _Launched(step, flight, started)
 
@@ -243,7 +246,7 @@ class Engine:
         """Take in what a launch brought."""
         step = launched.step
         emitted = self._runner.collect(step, launched.flight)
-        now = time.perf_counter()
+        now = self._clock()
         seconds, self._landed = now - max(launched.started, self._landed), now
         finals = [chunk.sequence for chunk in step.chunks if chunk.final]
         emitting = zip([*step.rounds, *finals], emitted, strict=True)
@@ -254,6 +257,11 @@ class Engine:
         self.scheduler.commit(step, tokens, self._ahead.step if self._ahead else None)
         for sequence, part in pairs:
             self._take(sequence, part)
+
+    def _clock(self) -> float:
+        """Seconds, without those in which rounds were captured: these no launch takes again."""
+        rounds = self._runner.rounds
+        return time.perf_counter() - (rounds.capturing if rounds else 0.0)
 
     def _prepare(self, step: Step) -> None:
         """Write what is new of the sequences into their lines on the device."""

@@ -72,6 +72,8 @@ class Rounds:
     def __init__(self, lines: Lines, compute: Compute) -> None:
         self._lines = lines
         self._compute = compute
+        self.capturing = 0.0
+        """Seconds that captures have taken so far, with what was compiled for them."""
 
     def launch(self, lines: Sequence[int], pending: int, depth: int, wants: Wants) -> Flight:
         """A round of these lines; the spare line fills it up."""
@@ -124,6 +126,7 @@ class CapturedRounds(Rounds):
         return graph.launch(lines)
 
     def _capture(self, size: Size) -> _Graph:
+        started = time.perf_counter()
         try:
             return _Graph(size, self._lines, self._compute, self._pool)
         except torch.OutOfMemoryError as error:
@@ -133,6 +136,8 @@ class CapturedRounds(Rounds):
                 "lower the number of sequences (--max-sequences) or of cached tokens "
                 "(--cache-tokens), or switch capturing off (--no-graphs)",
             ) from error
+        finally:
+            self.capturing += time.perf_counter() - started
 
 
 class _Graph:

@@ -188,3 +188,32 @@ def test_a_row_is_the_same_alone(
     whole = run(every)
     for chosen in (every[:1], every[20:21], every[5:9], every[:17]):
         assert torch.equal(run(chosen), whole[chosen])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_not_one_of_many_numbers_is_rounded_otherwise_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 30 million some 260 were, while the compiler chose what to fuse."""
+    device, dtype, rows, seeds = torch.device("cuda"), torch.bfloat16, 128, 200
+    heads, half, hidden = Heads(9, 3), 32, 576
+    weight = lay_out(matrix(15 * 2 * half, hidden, device, dtype))
+    gates = lay_out(matrix(2 * hidden, hidden, device, dtype))
+    frequencies = 1e4 ** -(torch.arange(half, device=device) / half)
+    at = places(torch.arange(rows, device=device), 16)
+
+    def run(seed: int) -> list[Tensor]:
+        table = tensor(rows, hidden, device=device, dtype=dtype, seed=seed)
+        every = torch.arange(rows, device=device)
+        stream = layer.embed(every, table, dtype, norm(device, hidden), 0)
+        rotation = rotary_table(frequencies, every + 7 * seed)
+        pool = torch.zeros(2, rows // 16, heads.kv, 16, 2 * half, device=device, dtype=dtype)
+        store = Store(pool[0], pool[1], at)
+        queries = layer.project_heads(stream.normed, weight, heads, rotation, store)
+        return [queries, pool, layer.gate(stream.normed, gates)]
+
+    joined = [run(seed) for seed in range(seeds)]
+    apart(monkeypatch)
+    for seed, expected in enumerate(joined):
+        assert all(torch.equal(*pair) for pair in zip(run(seed), expected, strict=True))

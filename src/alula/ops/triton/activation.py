@@ -7,7 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from alula.ops.triton.overlap import dependent, release, wait
+from alula.ops.triton.launch import options
+from alula.ops.triton.overlap import release, wait
 
 BLOCK = 1024
 
@@ -46,7 +47,7 @@ def silu_and_mul(gate_up: Tensor) -> Tensor:
     rows, width = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(rows, width)
     grid = (rows, triton.cdiv(width, BLOCK))
-    silu_and_mul_kernel[grid](gate_up, out, width, block=BLOCK, **dependent(gate_up))
+    silu_and_mul_kernel[grid](gate_up, out, width, block=BLOCK, **options(gate_up))
     return out
 
 

@@ -11,7 +11,8 @@ from alula.ops.advance import Advanced, Emission
 from alula.ops.lines import LineState
 from alula.ops.sample import Found
 from alula.ops.triton.chunks import is_finite
-from alula.ops.triton.overlap import dependent, release, wait
+from alula.ops.triton.launch import options
+from alula.ops.triton.overlap import release, wait
 from alula.ops.walk import Path
 
 _NO_ID = tl.constexpr(2**31 - 1)
@@ -227,7 +228,7 @@ def _launch(
         block_stops=triton.next_power_of_2(stops),
         block_chunks=block_chunks,
         num_warps=min(max(block * block_chunks // _VALUES_PER_WARP, 1), 8),
-        **dependent(at),
+        **options(at),
     )
     return Advanced(path, emission, columns)
 

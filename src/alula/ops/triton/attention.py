@@ -18,8 +18,8 @@ from alula.ops.attention import Heads, Plan
 from alula.ops.rows import Rows
 from alula.ops.triton import segments
 from alula.ops.triton.attention_kernel import attention_kernel
+from alula.ops.triton.launch import options
 from alula.ops.triton.linear import machine
-from alula.ops.triton.overlap import dependent
 
 _BLOCK_BYTES = 16384
 _MOST_KEYS = 64
@@ -103,7 +103,7 @@ class _RowPlan(Plan):
             num_warps=tile.warps,
             num_stages=_STAGES,
             maxnreg=_REGISTERS,
-            **dependent(q),
+            **options(q),
         )
         return out
 

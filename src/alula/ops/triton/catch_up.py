@@ -9,7 +9,8 @@ from torch import Tensor
 
 from alula.ops.catch_up import Committed, Followed
 from alula.ops.store import Places
-from alula.ops.triton.overlap import dependent, release, wait
+from alula.ops.triton.launch import options
+from alula.ops.triton.overlap import release, wait
 
 _BLOCK = 1024
 _MOST_PARTS = 3
@@ -116,7 +117,7 @@ def catch_up(
         *(history.stride(0), table.stride(0), path.stride(0)),
         page_size=page_size,
         block=_BLOCK,
-        **dependent(first),
+        **options(first),
     )
     tokens, positions, last, slots, pages, lanes = integers
     return Followed(features, tokens, positions, last, slots, Places(pages, lanes))

@@ -11,7 +11,8 @@ from torch import Tensor
 from alula.ops.expand import Growth, Roots
 from alula.ops.triton.exact import noise
 from alula.ops.triton.keys import NO_KEY, key_of
-from alula.ops.triton.overlap import dependent, release, wait
+from alula.ops.triton.launch import options
+from alula.ops.triton.overlap import release, wait
 
 _CHUNK = 1024
 
@@ -82,7 +83,6 @@ def children(logits: Tensor, roots: Roots, growth: Growth, level: int) -> Found:
         width=growth.width,
         draws=growth.noise is not None,
         chunk=_CHUNK,
-        enable_fp_fusion=False,
-        **dependent(logits),
+        **options(logits),
     )
     return Found(best, masses)

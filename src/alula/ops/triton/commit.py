@@ -7,7 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from alula.ops.triton.overlap import dependent, release, wait
+from alula.ops.triton.launch import options
+from alula.ops.triton.overlap import release, wait
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 
@@ -69,5 +70,5 @@ def commit(store: Tensor, page_table: Tensor, last: Tensor, path: Tensor, counts
         head_dim=d,
         block_steps=triton.next_power_of_2(steps),
         block_dim=triton.next_power_of_2(d),
-        **dependent(store),
+        **options(store),
     )

@@ -1,7 +1,7 @@
 """`ops.exact` inside of kernels: the same operations in the same order, hence the same bits.
 
-A kernel that uses these is launched with `enable_fp_fusion=False`: a product and a sum in one
-rounding are another number than in two.
+A kernel that uses these is launched with `launch.options`, which fuse nothing: a product and a sum
+in one rounding are another number than in two.
 """
 
 from __future__ import annotations

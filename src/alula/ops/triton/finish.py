@@ -10,7 +10,8 @@ from alula.ops.expand import Candidates, Drafts, Frontier, Growth, Roots, first_
 from alula.ops.triton.candidates import above_of, add, blocks_of
 from alula.ops.triton.children import children
 from alula.ops.triton.keys import NO_KEY, key_of
-from alula.ops.triton.overlap import dependent, release, wait
+from alula.ops.triton.launch import options
+from alula.ops.triton.overlap import release, wait
 
 
 @triton.jit(do_not_specialize=["first", "nodes"])
@@ -122,5 +123,5 @@ def finish(
         block_room=triton.next_power_of_2(room),
         block_drafted=triton.next_power_of_2(drafted),
         **blocks_of(leaders, sequences),
-        **dependent(logits),
+        **options(logits),
     )

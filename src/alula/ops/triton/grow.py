@@ -11,7 +11,8 @@ from alula.ops.store import Places
 from alula.ops.triton.candidates import above_of, add, blocks_of
 from alula.ops.triton.children import children
 from alula.ops.triton.keys import NO_KEY, number_of, value_of
-from alula.ops.triton.overlap import dependent, release, wait
+from alula.ops.triton.launch import options
+from alula.ops.triton.overlap import release, wait
 
 
 @triton.jit(do_not_specialize=["level", "first", "scratch", "room_slots"])
@@ -149,6 +150,6 @@ def grow(
         page_size=growth.page_size,
         block_level=triton.next_power_of_2(level + 1),
         **blocks_of(leaders, sequences),
-        **dependent(logits),
+        **options(logits),
     )
     return grown

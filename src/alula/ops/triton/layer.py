@@ -17,6 +17,7 @@ from alula.ops.norm import Norm, Normed
 from alula.ops.rope import Rotation
 from alula.ops.store import HeadNorms
 from alula.ops.triton.activation import silu_and_mul
+from alula.ops.triton.launch import options
 from alula.ops.triton.layer_kernels import (
     add_linear_kernel,
     add_scale_kernel,
@@ -26,7 +27,6 @@ from alula.ops.triton.layer_kernels import (
 )
 from alula.ops.triton.linear import TiledWeight
 from alula.ops.triton.norm import add_rms_norm, rms_norm
-from alula.ops.triton.overlap import dependent
 from alula.ops.triton.rope import rotate_and_store
 
 JOINED_ROWS = 128
@@ -45,7 +45,7 @@ def embed(ids: Tensor, table: Tensor, dtype: torch.dtype, norm: Norm, changes: i
         *(ids, table, norm.weight, x, scaled, room, rows, width, changes),
         block=triton.next_power_of_2(width),
         block_changes=triton.next_power_of_2(changes + 1),
-        **dependent(x),
+        **options(x),
     )
     return Stream(x, Normed(scaled, room[0], norm.eps), room[1:])
 
@@ -70,7 +70,7 @@ def add(stream: Stream, inner: Tensor, weight: Weight, norm: Norm) -> Stream:
         add_scale_kernel[(len(x),)](
             *(x, change, norm.weight, total, scaled, squares, x.shape[1]),
             block=triton.next_power_of_2(x.shape[1]),
-            **dependent(x),
+            **options(x),
         )
     return Stream(total, Normed(scaled, squares, norm.eps), room[1:])
 

@@ -10,6 +10,7 @@ import triton.language as tl
 
 from alula.ops.triton.overlap import release, wait
 from alula.ops.triton.product import begin, divisor, end, in_units, multiply, place
+from alula.ops.triton.rope import turned
 
 
 @triton.jit
@@ -121,8 +122,8 @@ def heads_kernel(
     sums = sums.to(queries.dtype.element_ty).to(tl.float32)
     first_in, second_in = tl.split(tl.reshape(sums, (block_rows, block_outputs // 2, 2)))
 
-    first = (first_in * c - second_in * s).to(queries.dtype.element_ty)
-    second = (second_in * c + first_in * s).to(queries.dtype.element_ty)
+    first, second = turned(first_in, second_in, c, s)
+    first, second = first.to(queries.dtype.element_ty), second.to(queries.dtype.element_ty)
     is_query = (head < query_heads)[None, :]
     of_row = row.to(tl.int64)[:, None] * query_heads * 2 * half
     to_query = queries + of_row + (head * 2 * half + low)[None, :]

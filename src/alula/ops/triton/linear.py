@@ -12,7 +12,7 @@ from torch import Tensor
 
 from alula.ops.linear import DenseWeight, Weight
 from alula.ops.norm import Normed
-from alula.ops.triton.overlap import dependent
+from alula.ops.triton.launch import options
 from alula.ops.triton.product import begin, divisor, end, is_small, multiply, place
 from alula.ops.triton.tiles import (
     Capability,
@@ -139,7 +139,7 @@ class TiledWeight(Weight):
             "num_warps": tile.warps,
             "num_stages": tile.stages,
             "early": is_small(self.values),
-            **dependent(self.values),
+            **options(self.values),
         }
         return Tiling(triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.outputs), constants)
 

@@ -7,7 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from alula.ops.triton.overlap import dependent, release, wait
+from alula.ops.triton.launch import options
+from alula.ops.triton.overlap import release, wait
 
 _VALUES_PER_WARP = 512
 
@@ -67,7 +68,7 @@ def _launch(
         adds=change is not None,
         block=block,
         num_warps=warps(block),
-        **dependent(x),
+        **options(x),
     )
 
 

@@ -2,7 +2,7 @@
 
 What a kernel does before `wait` must not touch anything that an earlier kernel of the launch
 writes: weights may be fetched, and what a round reads but never changes. A kernel launched with
-`dependent` has to call `wait`, always, before it reads or writes anything else; that makes the
+`overlaps` has to call `wait`, always, before it reads or writes anything else; that makes the
 order transitive, since whoever waits for a kernel waits for what that one waited for.
 
 PTX ISA, griddepcontrol; capability 9.0 and above.
@@ -12,10 +12,6 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from torch import Tensor
-from triton.runtime import driver
-
-_FIRST_ARCHITECTURE = 90
 
 
 @triton.jit
@@ -30,13 +26,3 @@ def release(overlaps: tl.constexpr):
     """Let the next kernel begin, once all programs have come here or ended."""
     if overlaps:
         tl.extra.cuda.gdc_launch_dependents()
-
-
-def dependent(x: Tensor) -> dict[str, bool]:
-    """What a kernel over x is launched with: whether it `overlaps`, and the launch's attribute."""
-    if x.device.type == "cpu":  # Triton's interpreter
-        return {"overlaps": False}
-    target = driver.active.get_current_target()
-    if target.backend != "cuda" or target.arch < _FIRST_ARCHITECTURE:
-        return {"overlaps": False}
-    return {"overlaps": True, "launch_pdl": True}

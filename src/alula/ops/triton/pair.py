@@ -9,8 +9,9 @@ from torch import Tensor
 
 from alula.ops.pair import Pairs, PairWeights
 from alula.ops.rope import Rotation
+from alula.ops.triton.launch import options
 from alula.ops.triton.norm import warps
-from alula.ops.triton.overlap import dependent, release, wait
+from alula.ops.triton.overlap import release, wait
 from alula.ops.triton.turn import cos_and_sin
 
 
@@ -99,6 +100,6 @@ def pair(
         block=block,
         block_half=triton.next_power_of_2(half),
         num_warps=warps(block),
-        **dependent(hidden),
+        **options(hidden),
     )
     return Pairs(inputs, residual, Rotation(cos, sin), room)

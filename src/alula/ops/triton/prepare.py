@@ -12,7 +12,8 @@ from alula.ops.prepare import Prepared
 from alula.ops.rope import Rotation
 from alula.ops.rows import Rows
 from alula.ops.store import Places
-from alula.ops.triton.overlap import dependent, release, wait
+from alula.ops.triton.launch import options
+from alula.ops.triton.overlap import release, wait
 
 _PAGES = 1024
 """Of a page table, copied by one program."""
@@ -171,7 +172,7 @@ def prepare(
         block_pages=_PAGES,
         block_dim=block_dim,
         num_warps=min(max(block_nodes * block_dim // _VALUES_PER_WARP, 4), 8),
-        **dependent(at),
+        **options(at),
     )
     return made
 

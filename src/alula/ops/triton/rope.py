@@ -10,9 +10,16 @@ from torch import Tensor
 from alula.ops.attention import Heads
 from alula.ops.rope import Rotation
 from alula.ops.store import HeadNorms, Places
-from alula.ops.triton.overlap import dependent, release, wait
+from alula.ops.triton.launch import options
+from alula.ops.triton.overlap import release, wait
 
 HEADS_PER_PROGRAM = 8
+
+
+@triton.jit
+def turned(first, second, cos, sin):
+    """Pairs of elements, rotated."""
+    return first * cos - second * sin, second * cos + first * sin
 
 
 @triton.jit
@@ -64,8 +71,8 @@ def rotate_kernel(
     angle = row * 2 * half + low
     c = tl.load(cos + angle, mask=low < half, other=0.0)
     s = tl.load(sin + angle + half, mask=low < half, other=0.0)
-    first_out = (first * c - second * s).to(first_in.dtype)
-    second_out = (second * c + first * s).to(first_in.dtype)
+    first, second = turned(first, second, c, s)
+    first_out, second_out = first.to(first_in.dtype), second.to(first_in.dtype)
 
     to_query = queries + (row * query_heads + head) * 2 * half + low
     tl.store(to_query, first_out, mask=inside & is_query)
@@ -125,6 +132,6 @@ def _launch(
         has_norms=norms is not None,
         block_heads=HEADS_PER_PROGRAM,
         block_half=triton.next_power_of_2(d // 2),
-        **dependent(projected),
+        **options(projected),
     )
     return queries

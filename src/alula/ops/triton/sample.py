@@ -24,7 +24,8 @@ from alula.ops.triton.chunks import (
     scale,
 )
 from alula.ops.triton.exact import noise
-from alula.ops.triton.overlap import dependent, release, wait
+from alula.ops.triton.launch import options
+from alula.ops.triton.overlap import release, wait
 from alula.ops.triton.search import find_border, search
 
 _NO_ID = tl.constexpr(2**31 - 1)
@@ -219,7 +220,7 @@ def sample_in(
         *(lines, *found, chosen, chunks),
         draws=wants.noise,
         block_chunks=triton.next_power_of_2(chunks),
-        **dependent(logits),
+        **options(logits),
     )
     return chosen
 
@@ -261,8 +262,7 @@ def _adjust(work: Chunks, path: Tensor, asked: bool) -> Chunks:
         has_bias=has_bias,
         chunk=work.chunk,
         num_warps=work.warps,
-        enable_fp_fusion=False,
-        **dependent(logits),
+        **options(logits),
     )
     return work._replace(logits=adjusted)
 
@@ -281,7 +281,6 @@ def _draw(work: Chunks, positions: Tensor, filters: int) -> Pair:
         chunk=work.chunk,
         block_chunks=work.block_chunks,
         num_warps=work.warps,
-        enable_fp_fusion=False,
-        **dependent(work.logits),
+        **options(work.logits),
     )
     return drawn

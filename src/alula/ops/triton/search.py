@@ -22,7 +22,8 @@ from alula.ops.triton.chunks import (
     scale,
 )
 from alula.ops.triton.exact import mass
-from alula.ops.triton.overlap import dependent, release, wait
+from alula.ops.triton.launch import options
+from alula.ops.triton.overlap import release, wait
 
 LEVELS = 8
 _DIGITS = tl.constexpr(16)
@@ -170,7 +171,6 @@ def search(work: Chunks, first: Pair | None = None) -> Pair:
             step=_THREADS * work.warps,
             block_chunks=work.block_chunks,
             num_warps=work.warps,
-            enable_fp_fusion=False,
-            **dependent(work.logits),
+            **options(work.logits),
         )
     return sums, states

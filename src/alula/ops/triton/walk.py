@@ -6,7 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from alula.ops.triton.overlap import dependent, release, wait
+from alula.ops.triton.launch import options
+from alula.ops.triton.overlap import release, wait
 from alula.ops.walk import Path
 
 
@@ -61,6 +62,6 @@ def walk(tokens: Tensor, parents: Tensor, choice: Tensor) -> Path:
         *(tokens.stride(0), parents.stride(0), choice.stride(0), nodes),
         block=triton.next_power_of_2(nodes + 1),
         num_warps=1,
-        **dependent(choice),
+        **options(choice),
     )
     return Path(rows, emitted, length)
