@@ -81,7 +81,9 @@ class Kernels(Protocol):
     ) -> Stream:
         """See `layer.embed`."""
 
-    def add(self, stream: Stream, inner: Tensor, weight: Weight, norm: Norm) -> Stream:
+    def add(
+        self, stream: Stream, inner: Tensor, weight: Weight, norm: Norm, *, ahead: bool = False
+    ) -> Stream:
         """See `layer.add`."""
 
     def project(self, normed: Normed, weight: Weight, dtype: torch.dtype) -> Tensor:

@@ -29,6 +29,8 @@ from alula.ops.triton.linear import TiledWeight
 from alula.ops.triton.norm import add_rms_norm, rms_norm
 from alula.ops.triton.rope import rotate_and_store
 
+AHEAD_BYTES = 1 << 24
+"""Of a weight, fetched while attention leaves memory idle."""
 JOINED_ROWS = 128
 """Up to here a linear takes along what follows it; large tiles have no registers left for that."""
 
@@ -50,7 +52,9 @@ def embed(ids: Tensor, table: Tensor, dtype: torch.dtype, norm: Norm, changes: i
     return Stream(x, Normed(scaled, room[0], norm.eps), room[1:])
 
 
-def add(stream: Stream, inner: Tensor, weight: Weight, norm: Norm) -> Stream:
+def add(
+    stream: Stream, inner: Tensor, weight: Weight, norm: Norm, *, ahead: bool = False
+) -> Stream:
     """See `layer.add`."""
     x, room = stream.x, stream.room
     if room is None:
@@ -63,6 +67,7 @@ def add(stream: Stream, inner: Tensor, weight: Weight, norm: Norm) -> Stream:
         add_linear_kernel[(tiling.programs,)](
             *(inner, weight.values, weight.bias, x, norm.weight, total, scaled, squares),
             *(len(x), *weight.shape, inner.stride(0)),
+            ahead=_fetched(weight) if ahead else 0,
             **tiling.constants,
         )
     else:
@@ -73,6 +78,12 @@ def add(stream: Stream, inner: Tensor, weight: Weight, norm: Norm) -> Stream:
             **options(x),
         )
     return Stream(total, Normed(scaled, squares, norm.eps), room[1:])
+
+
+def _fetched(weight: Weight) -> int:
+    """Values of each row that are fetched ahead."""
+    outputs, inner = weight.shape
+    return min(inner, AHEAD_BYTES // (outputs * weight.dtype.itemsize))
 
 
 def project(normed: Normed, weight: Weight, dtype: torch.dtype) -> Tensor:
