@@ -80,8 +80,9 @@ def test_a_row_is_the_same_in_any_company(launch: str, device: torch.device) -> 
     for row in range(0, rows, 1 if device.type == "cuda" else 13):
         alone = world.attend(torch.tensor([row], device=device))
         assert torch.equal(alone[0], whole[row])
-    for count, spread in ((5, 1), (2, 3)):
-        assert torch.equal(world.attend(tile=Tile(count, 16, spread)), whole), (count, spread)
+    for count, spread, own_rows in ((5, 1, 1), (2, 3, 1), (5, 2, 2), (5, 3, 4)):
+        tile = Tile(count, 16, spread, own_rows=own_rows)
+        assert torch.equal(world.attend(tile=tile), whole), tile
     some = torch.arange(1, rows, 2, device=device)
     if len(some):
         assert torch.equal(world.attend(some), whole[some])

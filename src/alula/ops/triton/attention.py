@@ -31,7 +31,7 @@ _PROGRAMS, _TREE_PROGRAMS = 2, 4
 _MOST_SUMS = 1 << 17
 """Segments of all lanes that are summed apart: 64 MB with heads of 128 elements."""
 _COUNTERS = 4096
-_STAGES, _MERGE_STAGES = 3, 5
+_MERGE_STAGES = 5
 _REGISTERS = 255
 """All that a thread can have; ptxas by itself takes fewer for one more block, and spills."""
 
@@ -42,9 +42,12 @@ class Tile(NamedTuple):
     rows: int
     lanes: int
     spread: int = 1
-    """Programs that the segments of a tile are spread over; above 1 each node of a tree has a
-    program of its own too."""
+    """Programs that the segments of a tile are spread over; above 1 the nodes of a tree have
+    programs of their own too."""
     warps: int = _SMALL_WARPS
+    own_rows: int = 1
+    """Nodes of a tree to such a program."""
+    stages: int = 3
 
 
 class _RowPlan(Plan):
@@ -81,13 +84,14 @@ class _RowPlan(Plan):
         sums = count * self._heads.query * most
         scratch, arrivals = None, None
         if tile.spread > 1:
-            tails = 0 if tail is None else tile.rows
+            tails = 0 if tail is None else triton.cdiv(tile.rows, tile.own_rows)
             scratch = torch.empty(sums * (d + 2), dtype=torch.float32, device=q.device)
             arrivals = _arrivals(q.device)
             assert tiles * self._heads.kv <= len(arrivals)
         attention_kernel[(tiles, self._heads.kv, tile.spread + tails)](
             *(q, keys, values, out, rows.sequences, rows.last, rows.base, table, tail),
-            *(scratch, arrivals, count, rows.first, self._window, tile.rows, tile.spread),
+            *(scratch, arrivals, count, rows.first, self._window),
+            *(tile.rows, tile.own_rows, tile.spread),
             *(most, sums, scale * math.log2(math.e)),
             *(q.stride(0), out.stride(0), table.stride(0), 0 if tail is None else tail.stride(0)),
             *(keys.stride(0), keys.stride(1)),
@@ -101,7 +105,7 @@ class _RowPlan(Plan):
             block_dim=block_dim,
             merge_stages=_MERGE_STAGES if tile.lanes < _LARGE_LANES else 1,
             num_warps=tile.warps,
-            num_stages=_STAGES,
+            num_stages=tile.stages,
             maxnreg=_REGISTERS,
             **options(q),
         )
