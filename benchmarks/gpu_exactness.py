@@ -1,6 +1,6 @@
 """The same requests decoded in every way on a GPU: token ids and logits must be the same bits.
 
-    python benchmarks/gpu_exactness.py MODEL [--tokens 32] [--out FILE]
+    python benchmarks/gpu_exactness.py MODEL [--tokens 32] [--shapes off,chain:5] [--out FILE]
 
 Greedy and seeded requests; speculation off, chain and tree; alone and 2, 8, 32 at a time; an empty
 and a warm prefix cache; two sizes of prompt chunks. The log probabilities of the six likeliest
@@ -29,7 +29,7 @@ from alula.models.progress import silent
 from alula.sampling.params import SamplingParams
 
 OUT = Path(__file__).parent / "results" / "gpu_exactness.json"
-SHAPES = ("off", "chain:3", "tree:4x4:32")
+SHAPES = ("off", "chain:5", "tree:4x4:32")
 BATCHES = (1, 2, 8, 32)
 CHUNKS = (48, 512)
 REQUESTS, LIKELIEST = 50, 5
@@ -45,13 +45,14 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--requests", type=int, default=REQUESTS)
     parser.add_argument("--batches", default=",".join(map(str, BATCHES)))
+    parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     dtype = "bfloat16" if options.device == "cuda" else "float32"
     model = load(options.model, options.device, dtype, silent)
     asked_for = cases(model, options.requests, options.tokens)
     batches = tuple(map(int, options.batches.split(",")))
-    found = compared(model, asked_for, batches)
+    found = compared(model, asked_for, options.shapes.split(","), batches)
     found["against the CPU"] = against_cpu(options.model, model, asked_for)
     made = results.record(
         "gpu_exactness",
@@ -77,16 +78,17 @@ def cases(model: LoadedModel, count: int, tokens: int) -> list[Case]:
     return made
 
 
-def compared(model: LoadedModel, asked_for: list[Case], batches: tuple[int, ...]) -> dict[str, Any]:
-    """All ways against the first: plain, alone, an empty cache, small chunks."""
-    expected: list[Answer] | None = None
+def compared(
+    model: LoadedModel, asked_for: list[Case], shapes: list[str], batches: tuple[int, ...]
+) -> dict[str, Any]:
+    """All ways against one: plain, alone, an empty cache, small chunks."""
+    expected = answered(engine(model, "off", 1, CHUNKS[0]), asked_for)
     ways, differing = 0, []
-    for shape, chunk, batch in itertools.product(SHAPES, CHUNKS, batches):
+    for shape, chunk, batch in itertools.product(shapes, CHUNKS, batches):
         started = time.perf_counter()
         made = engine(model, shape, batch, chunk)
         for cache in ("empty", "warm"):
             answers = answered(made, asked_for)
-            expected = expected or answers
             ways += 1
             tokens, logits = (
                 sum(a[part] != b[part] for a, b in zip(answers, expected, strict=True))
@@ -98,7 +100,12 @@ def compared(model: LoadedModel, asked_for: list[Case], batches: tuple[int, ...]
         launches = dict(made._runner.launches)
         print(shape, chunk, batch, launches, f"{time.perf_counter() - started:.1f} s", flush=True)
         del made
-    return {"ways": ways, "requests": len(asked_for), "differing": differing}
+    return {
+        "shapes": shapes,
+        "ways": ways,
+        "requests": len(asked_for),
+        "differing": differing,
+    }
 
 
 def engine(model: LoadedModel, shape: str, batch: int, chunk: int) -> Engine:

@@ -26,6 +26,7 @@ _SMALL = (
     Tile(16, 32, 128, 4, 5),
     Tile(16, 16, 256, 4, 4),
     Tile(16, 32, 64, 4, 9),
+    Tile(16, 32, 256, 4, 5),
 )
 _THIRTY_TWO = (
     Tile(32, 32, 256, 4, 3),
@@ -40,6 +41,12 @@ _SIXTY_FOUR = (
     Tile(64, 64, 128, 4, 3),
     Tile(64, 64, 128, 4, 4),
     Tile(64, 64, 64, 4, 5),
+)
+_DEEP = (
+    Tile(64, 32, 64, 4, 12),
+    Tile(64, 32, 128, 4, 6),
+    Tile(64, 64, 64, 4, 8),
+    Tile(64, 128, 64, 4, 4),
 )
 _MIDDLE = (
     Tile(64, 128, 64, 4, 4),
@@ -61,8 +68,8 @@ _CANDIDATES = {
     4: _SMALL,
     16: _SMALL,
     32: _THIRTY_TWO + _SMALL[:3],
-    48: _SIXTY_FOUR[:4] + _THIRTY_TWO[1:] + _SMALL[1:4],
-    64: _SIXTY_FOUR + _THIRTY_TWO[2:] + _SMALL[2:4],
+    48: _DEEP + _SIXTY_FOUR[:4] + _THIRTY_TWO[1:] + _SMALL[1:4],
+    64: _DEEP + _SIXTY_FOUR + _THIRTY_TWO[2:] + _SMALL[2:4],
     128: _SIXTY_FOUR[2:] + _MIDDLE,
     256: _SIXTY_FOUR[3:] + _MIDDLE + _LARGE[:1],
 }

@@ -71,9 +71,9 @@ def attention_kernel(
     A tile reads streams: the keys that its rows of a sequence share, one stream a sequence, and
     those that a node of a tree reads for itself, from the segment of its base on. One program
     reads them all, or, if it `spreads`, program p of the first `spread` takes every spread-th
-    segment of the former, and each program behind takes the latter of `own_rows` rows. They leave
-    their sums in `scratch`, [sums, head_dim] mixed, then [sums] largest, then [sums] totals, and the
-    last to arrive merges them.
+    segment of the former, and each program behind takes the latter of `own_rows` rows. They
+    leave their sums in `scratch`, [sums, head_dim] mixed, then [sums] largest, then [sums]
+    totals, and the last to arrive merges them.
     """
     release(overlaps)
     wait(overlaps)
