@@ -85,13 +85,14 @@ def case(name: str, rows: Rows, read: int) -> Case:
     return Case(name, rows._replace(page_table=table), pages, read)
 
 
-def tiles(rows: Rows, heads: Heads) -> list[Tile]:
+def tiles(rows: Rows, heads: Heads, q: Tensor) -> list[Tile]:
     """The chosen one first."""
-    chosen = choose(rows, PAGE, heads, torch.bfloat16, machine(DEVICE)[0])
+    chosen = choose(rows, PAGE, heads, q, machine(DEVICE)[0])
     programs = len(rows.last) // chosen.rows * heads.kv
     spreads = SPREADS if programs <= MOST_PROGRAMS else (1,)
     others = [chosen._replace(spread=spread) for spread in spreads]
-    others += [chosen._replace(warps=warps) for warps in (4, 8)]
+    by_program = itertools.product((2, 4, 8), (1, 2, 3))
+    others += [chosen._replace(warps=warps, stages=stages) for warps, stages in by_program]
     group = heads.query // heads.kv
     if chosen.lanes > 16:
         for lanes, warps in itertools.product((16, 32, 64, 128), (4, 8)):
@@ -114,7 +115,7 @@ def timed(name: str, shape: DecoderShape, case: Case, limit: float) -> dict[str,
         keys, values = pools[number % copies]
         return made.attend_in(tile, q, keys, values, d**-0.5)
 
-    all_tiles = tiles(rows, heads)
+    all_tiles = tiles(rows, heads, q)
     expected = attend(all_tiles[0], 0)
     clocks: dict[Tile, Callable[[], float]] = {}
     for tile in all_tiles:
@@ -145,8 +146,8 @@ def timed(name: str, shape: DecoderShape, case: Case, limit: float) -> dict[str,
 
 
 def short(tile: Tile) -> str:
-    """Rows by lanes, programs, warps."""
-    return f"{tile.rows}x{tile.lanes}/{tile.spread}w{tile.warps}"
+    """Rows by lanes, programs, warps, stages."""
+    return f"{tile.rows}x{tile.lanes}/{tile.spread}w{tile.warps}s{tile.stages}"
 
 
 def write(path: Path, settings: dict[str, Any], found: dict[str, Any]) -> None:

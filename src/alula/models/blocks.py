@@ -72,7 +72,7 @@ class Layer:
         """The residual stream after layer `index`; `following` is the norm of who reads it next."""
         kernels, norm = launch.kernels, Norm(self.feed_forward_norm, self.eps)
         mixed = self.attention(stream.normed, index, launch)
-        stream = kernels.add(stream, mixed, self.attention.out, norm, ahead=True)
+        stream = kernels.add(stream, mixed, self.attention.out, norm)
         inner = kernels.gate(stream.normed, self.feed_forward.gate_up)
         return kernels.add(stream, inner, self.feed_forward.down, following)
 

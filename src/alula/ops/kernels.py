@@ -81,9 +81,7 @@ class Kernels(Protocol):
     ) -> Stream:
         """See `layer.embed`."""
 
-    def add(
-        self, stream: Stream, inner: Tensor, weight: Weight, norm: Norm, *, ahead: bool = False
-    ) -> Stream:
+    def add(self, stream: Stream, inner: Tensor, weight: Weight, norm: Norm) -> Stream:
         """See `layer.add`."""
 
     def project(self, normed: Normed, weight: Weight, dtype: torch.dtype) -> Tensor:

@@ -49,14 +49,8 @@ def embed(ids: Tensor, table: Tensor, dtype: torch.dtype, norm: Norm, changes: i
     return Stream(x, Normed(rms_norm(x, *norm)))
 
 
-def add(
-    stream: Stream, inner: Tensor, weight: Weight, norm: Norm, *, ahead: bool = False
-) -> Stream:
-    """Add inner [R, in] times the transpose of weight [h, in], and norm the sum.
-
-    `ahead`: what computes `inner` leaves memory idle, and a form may fetch the weight meanwhile.
-    """
-    del ahead
+def add(stream: Stream, inner: Tensor, weight: Weight, norm: Norm) -> Stream:
+    """Add inner [R, in] times the transpose of weight [h, in], and norm the sum."""
     x, normed = add_rms_norm(stream.x, linear(inner, weight), *norm)
     return Stream(x, Normed(normed))
 

@@ -131,7 +131,7 @@ class Eagle3:
         q = self._project(pairs, self._qkv, heads, at, pool)[:count]
         mixed = plan.attend(q, pool.keys(0), pool.values(0), config.head_dim**-0.5)
         stream = pairs.stream(count)
-        stream = kernels.add(stream, mixed.flatten(1), self._o, self._inner_norm, ahead=True)
+        stream = kernels.add(stream, mixed.flatten(1), self._o, self._inner_norm)
         inner = kernels.gate(stream.normed, self._gate_up)
         stream = kernels.add(stream, inner, self._down, self._final_norm)
         hidden = self._norm(stream.x, "norm") if config.norm_output else stream.x

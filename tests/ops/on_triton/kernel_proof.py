@@ -204,7 +204,7 @@ def heads_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], An
         tall = meta(count, heads.query, d, dtype=dtype)
         made = forms.plan(rows, 32, heads)
         for processors in (1, PROCESSORS):
-            asked = (choose(rows, 32, heads, dtype, processors), tall, pool, pool, 1.0)
+            asked = (choose(rows, 32, heads, tall, processors), tall, pool, pool, 1.0)
             yield lambda made=made, asked=asked: made.attend_in(*asked)
 
 

@@ -25,6 +25,10 @@ _BLOCK_BYTES = 16384
 _MOST_KEYS = 64
 _SMALL_LANES, _LARGE_LANES = 16, 64
 _SMALL_WARPS, _LARGE_WARPS = 4, 8
+_STAGES = 3
+_TREE_WARPS, _TREE_STAGES = 4, 2
+_WIDE_TREE_WARPS, _WIDE_TREE_STAGES, _WIDE_HEAD = 2, 1, 128
+"""A program of a tree visits few blocks: small ones, of which many run at a time, end sooner."""
 _NO_WINDOW = 1 << 30
 _PROGRAMS, _TREE_PROGRAMS = 2, 4
 """That a processor is given at most where tiles are spread; a tree's programs end sooner."""
@@ -42,12 +46,10 @@ class Tile(NamedTuple):
     rows: int
     lanes: int
     spread: int = 1
-    """Programs that the segments of a tile are spread over; above 1 the nodes of a tree have
-    programs of their own too."""
+    """Programs that the segments of a tile are spread over; above 1 each node of a tree has a
+    program of its own too."""
     warps: int = _SMALL_WARPS
-    own_rows: int = 1
-    """Nodes of a tree to such a program."""
-    stages: int = 3
+    stages: int = _STAGES
 
 
 class _RowPlan(Plan):
@@ -67,7 +69,7 @@ class _RowPlan(Plan):
         return []
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-        tile = choose(self._rows, self._page_size, self._heads, q.dtype, self._processors)
+        tile = choose(self._rows, self._page_size, self._heads, q, self._processors)
         return self.attend_in(tile, q, keys, values, scale)
 
     def attend_in(
@@ -84,14 +86,13 @@ class _RowPlan(Plan):
         sums = count * self._heads.query * most
         scratch, arrivals = None, None
         if tile.spread > 1:
-            tails = 0 if tail is None else triton.cdiv(tile.rows, tile.own_rows)
+            tails = 0 if tail is None else tile.rows
             scratch = torch.empty(sums * (d + 2), dtype=torch.float32, device=q.device)
             arrivals = _arrivals(q.device)
             assert tiles * self._heads.kv <= len(arrivals)
         attention_kernel[(tiles, self._heads.kv, tile.spread + tails)](
             *(q, keys, values, out, rows.sequences, rows.last, rows.base, table, tail),
-            *(scratch, arrivals, count, rows.first, self._window),
-            *(tile.rows, tile.own_rows, tile.spread),
+            *(scratch, arrivals, count, rows.first, self._window, tile.rows, tile.spread),
             *(most, sums, scale * math.log2(math.e)),
             *(q.stride(0), out.stride(0), table.stride(0), 0 if tail is None else tail.stride(0)),
             *(keys.stride(0), keys.stride(1)),
@@ -112,15 +113,15 @@ class _RowPlan(Plan):
         return out
 
 
-def choose(rows: Rows, page_size: int, heads: Heads, dtype: torch.dtype, processors: int) -> Tile:
+def choose(rows: Rows, page_size: int, heads: Heads, q: Tensor, processors: int) -> Tile:
     """As many rows as a sequence has in the mean: those of one sequence share what they read.
 
     The nodes of a tree read most of their blocks each for itself, so that few go in a tile. fp32
     has no matrix units and takes many registers. Tiles that would leave `processors` idle are
-    spread.
+    spread. `q` is asked for its dtype and the size of its heads.
     """
     group, count, has_tail = heads.query // heads.kv, len(rows.last), rows.tail is not None
-    is_small, lanes = dtype.itemsize < 4, max(_SMALL_LANES, triton.next_power_of_2(group))
+    is_small, lanes = q.dtype.itemsize < 4, max(_SMALL_LANES, triton.next_power_of_2(group))
     mean = max(count // max(len(rows.page_table), 1), 1)
     if is_small and not has_tail and mean * group >= _LARGE_LANES > lanes:
         lanes = _LARGE_LANES
@@ -131,7 +132,12 @@ def choose(rows: Rows, page_size: int, heads: Heads, dtype: torch.dtype, process
     most = segments.count(rows.page_table.shape[1] * page_size)
     if count * heads.query * most > _MOST_SUMS:
         spread = 1
-    return Tile(tile_rows, lanes, max(min(spread, most), 1), warps)
+    spread, stages = max(min(spread, most), 1), _STAGES
+    if has_tail and is_small:
+        is_wide = q.shape[-1] >= _WIDE_HEAD
+        warps = _WIDE_TREE_WARPS if is_wide else _TREE_WARPS
+        stages = _WIDE_TREE_STAGES if is_wide else _TREE_STAGES
+    return Tile(tile_rows, lanes, spread, warps, stages)
 
 
 def blocks(head_dim: int, dtype: torch.dtype) -> tuple[int, int]:

@@ -18,7 +18,6 @@ _FAR = tl.constexpr(1 << 30)
         "first",
         "window",
         "tile_rows",
-        "own_rows",
         "spread",
         "segments",
         "sums",
@@ -42,7 +41,6 @@ def attention_kernel(
     first,
     window,
     tile_rows,
-    own_rows,
     spread,
     segments,
     sums,
@@ -71,9 +69,9 @@ def attention_kernel(
     A tile reads streams: the keys that its rows of a sequence share, one stream a sequence, and
     those that a node of a tree reads for itself, from the segment of its base on. One program
     reads them all, or, if it `spreads`, program p of the first `spread` takes every spread-th
-    segment of the former, and each program behind takes the latter of `own_rows` rows. They
-    leave their sums in `scratch`, [sums, head_dim] mixed, then [sums] largest, then [sums]
-    totals, and the last to arrive merges them.
+    segment of the former, and each program behind takes the latter of one row. They leave their
+    sums in `scratch`, [sums, head_dim] mixed, then [sums] largest, then [sums] totals, and the
+    last to arrive merges them.
     """
     release(overlaps)
     wait(overlaps)
@@ -110,11 +108,12 @@ def attention_kernel(
         workers = tl.minimum(tl.maximum(shared, 1), spread)
         arrivers, is_needed = workers, part < workers
         if has_tail:
-            arrivers += tl.cdiv(end_row - first_row, own_rows)
+            arrivers += tl.sum((in_tree & (lane % group == 0)).to(tl.int32), axis=0)
             if part >= spread:
-                from_stream = lines + (part - spread) * own_rows
-                to_stream = tl.minimum(from_stream + own_rows, lines + end_row - first_row)
-                is_needed = from_stream < to_stream
+                from_stream = lines + part - spread
+                to_stream = from_stream + 1
+                is_of_part = in_tree & (row == first_row + part - spread)
+                is_needed = tl.max(is_of_part.to(tl.int32), axis=0) > 0
     elif has_tail:
         to_stream += end_row - first_row
 

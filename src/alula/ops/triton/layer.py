@@ -29,8 +29,6 @@ from alula.ops.triton.linear import TiledWeight
 from alula.ops.triton.norm import add_rms_norm, rms_norm
 from alula.ops.triton.rope import rotate_and_store
 
-AHEAD_BYTES = 1 << 24
-"""Of a weight, fetched while attention leaves memory idle."""
 JOINED_ROWS = 128
 """Up to here a linear takes along what follows it; large tiles have no registers left for that."""
 
@@ -52,9 +50,7 @@ def embed(ids: Tensor, table: Tensor, dtype: torch.dtype, norm: Norm, changes: i
     return Stream(x, Normed(scaled, room[0], norm.eps), room[1:])
 
 
-def add(
-    stream: Stream, inner: Tensor, weight: Weight, norm: Norm, *, ahead: bool = False
-) -> Stream:
+def add(stream: Stream, inner: Tensor, weight: Weight, norm: Norm) -> Stream:
     """See `layer.add`."""
     x, room = stream.x, stream.room
     if room is None:
@@ -67,7 +63,6 @@ def add(
         add_linear_kernel[(tiling.programs,)](
             *(inner, weight.values, weight.bias, x, norm.weight, total, scaled, squares),
             *(len(x), *weight.shape, inner.stride(0)),
-            ahead=_fetched(weight) if ahead else 0,
             **tiling.constants,
         )
     else:
@@ -78,12 +73,6 @@ def add(
             **options(x),
         )
     return Stream(total, Normed(scaled, squares, norm.eps), room[1:])
-
-
-def _fetched(weight: Weight) -> int:
-    """Values of each row that are fetched ahead."""
-    outputs, inner = weight.shape
-    return min(inner, AHEAD_BYTES // (outputs * weight.dtype.itemsize))
 
 
 def project(normed: Normed, weight: Weight, dtype: torch.dtype) -> Tensor:
@@ -118,7 +107,8 @@ def project_heads(
         kv_heads=heads.kv,
         half=d // 2,
         has_squares=normed.squares is not None,
-        **tiling.constants,
+        # Attention takes so little memory and so few processors that it may begin meanwhile.
+        **{**tiling.constants, "early": True},
     )
     return queries
 

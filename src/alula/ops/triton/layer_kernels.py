@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from alula.ops.triton.overlap import release, wait
-from alula.ops.triton.product import begin, divisor, end, fetch, in_units, multiply, place
+from alula.ops.triton.product import begin, divisor, end, in_units, multiply, place
 from alula.ops.triton.rope import turned
 
 
@@ -164,7 +164,6 @@ def add_linear_kernel(
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
     early: tl.constexpr,
-    ahead: tl.constexpr,
     overlaps: tl.constexpr,
 ):
     """A program computes one tile of the residual stream [rows, outputs], times the next norm's
@@ -172,7 +171,6 @@ def add_linear_kernel(
     """
     row, lane = place(rows, outputs, block_rows, block_outputs, group)
     output = tl.minimum(lane, outputs - 1)
-    fetch(weight, output, inner, ahead, overlaps)
     begin(early, overlaps)
     inside = (row < rows)[:, None] & (lane < outputs)[None, :]
     at = row.to(tl.int64)[:, None] * outputs + lane[None, :]

@@ -47,27 +47,6 @@ def begin(early: tl.constexpr, overlaps: tl.constexpr):
 
 
 @triton.jit
-def fetch(weight, output, inner, ahead: tl.constexpr, overlaps: tl.constexpr):
-    """Ask for the first `ahead` values of rows `output` of weight [outputs, inner] to be brought
-    into L2, and do not wait for them. A kernel that does so before `wait` uses memory while
-    the one before it leaves it idle.
-    """
-    if overlaps and ahead > 0:
-        line: tl.constexpr = 128 * 8 // weight.dtype.element_ty.primitive_bitwidth
-        at = tl.arange(0, 8) * line
-        for start in range(0, ahead, 8 * line):
-            from_weight = weight + output.to(tl.int64)[:, None] * inner
-            tl.inline_asm_elementwise(
-                "prefetch.global.L2 [$1]; mov.b32 $0, 0;",
-                "=r,l",
-                [from_weight + tl.minimum(start + at, inner - 1)[None, :]],
-                dtype=tl.int32,
-                is_pure=False,
-                pack=1,
-            )
-
-
-@triton.jit
 def multiply(
     x,
     weight,
