@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from alula.errors import ResourceError
 from alula.ops.attention import Plan
 from alula.ops.kernels import kernels_for
+from alula.ops.memory import memory_for
 
 
 class KVPool:
@@ -36,15 +36,14 @@ class KVPool:
         self.page_size = page_size
         self._kernels = kernels_for(device)
         shape = (layers, 2, pages, kv_heads, page_size, head_dim)
-        try:
+        size = torch.Size(shape).numel() * dtype.itemsize / 1e9
+        with memory_for(
+            f"a key-value cache of {size:.2f} GB",
+            device,
+            "lower the number of cached tokens (cache_tokens, --cache-tokens)",
+            note=f"it is to hold {pages * page_size} tokens",
+        ):
             self._store = _zeros(shape, dtype, device)
-        except (RuntimeError, MemoryError) as error:
-            size = torch.Size(shape).numel() * dtype.itemsize / 1e9
-            raise ResourceError(
-                f"no room for a key-value cache of {size:.2f} GB",
-                f"{pages * page_size} tokens were asked for on {device} ({error})",
-                "lower the number of cached tokens (cache_tokens, --cache-tokens)",
-            ) from error
 
     def keys(self, layer: int) -> Tensor:
         """[pages, kv_heads, page_size, d] of one layer."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from alula.engine.launch import Launch
 from alula.engine.lines import Lines
-from alula.errors import ResourceError
+from alula.ops.memory import memory_for
 from alula.ops.sample import Wants
 from alula.speculation.walk import Path
 
@@ -127,15 +127,14 @@ class CapturedRounds(Rounds):
 
     def _capture(self, size: Size) -> _Graph:
         started = time.perf_counter()
+        what = f"a captured round of {size.sequences} sequences"
+        fix = (
+            "lower the number of sequences (--max-sequences) or of cached tokens "
+            "(--cache-tokens), or switch capturing off (--no-graphs)"
+        )
         try:
-            return _Graph(size, self._lines, self._compute, self._pool)
-        except torch.OutOfMemoryError as error:
-            raise ResourceError(
-                f"no memory to capture a round of {size.sequences} sequences",
-                str(error).splitlines()[0],
-                "lower the number of sequences (--max-sequences) or of cached tokens "
-                "(--cache-tokens), or switch capturing off (--no-graphs)",
-            ) from error
+            with memory_for(what, self._lines.device, fix):
+                return _Graph(size, self._lines, self._compute, self._pool)
         finally:
             self.capturing += time.perf_counter() - started
 

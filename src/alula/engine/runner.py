@@ -22,6 +22,7 @@ from alula.engine.scheduler import Step
 from alula.models.decoder import Decoder
 from alula.ops.advance import Advanced
 from alula.ops.kernels import kernels_for
+from alula.ops.memory import memory_for
 from alula.ops.prepare import Prepared
 from alula.ops.rope import Rotation
 from alula.ops.sample import Wants
@@ -33,6 +34,12 @@ from alula.speculation.walk import Path, walk
 if TYPE_CHECKING:
     from alula.engine.constraint import Constraint
     from alula.engine.drafting import Drafting
+
+
+_LOWER = (
+    "lower the rows of a launch (--max-sequences, --chunk-rows, the draft) or the cached tokens "
+    "(--cache-tokens)"
+)
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,9 @@ class Runner:
         """Begin a launch; a captured one runs on without the host."""
         obstacle = self.obstacle(step)
         self.launches[obstacle or "captured"] += 1
-        flight = self._launch_tight(step, depth) if obstacle else self._launch_dense(step, depth)
+        with memory_for("a launch", self.lines.device, _LOWER, note=_size(step)):
+            launch = self._launch_tight if obstacle else self._launch_dense
+            flight = launch(step, depth)
         for sequence in _emitting(step):
             self._pending[sequence.line] = min(depth, self._shape.depth)
         return flight
@@ -243,6 +252,11 @@ class Runner:
                 tokens, found.chosen.tolist(), likeliest, strict=True
             )
         ]
+
+
+def _size(step: Step) -> str:
+    rows = sum(chunk.end - chunk.start for chunk in step.chunks)
+    return f"it is of {len(step.rounds)} sequences and {rows} prompt tokens"
 
 
 def _emitting(step: Step) -> list[Sequence]:

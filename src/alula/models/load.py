@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from alula.errors import MachineError, ModelError, ResourceError, UsageError
+from alula.errors import MachineError, ModelError, UsageError
 from alula.models import dequantised, precision
 from alula.models.config import read_json
 from alula.models.decoder import Decoder, read_decoder
@@ -19,6 +19,7 @@ from alula.models.progress import Progress, silent
 from alula.models.safetensors_file import open_folder
 from alula.models.source import LocalModel, resolve
 from alula.models.weights import WeightSource, check
+from alula.ops.memory import memory_for
 from alula.shapes import gguf, huggingface
 from alula.shapes.decoder import DecoderShape
 from alula.text.chat_template import ChatTemplate
@@ -120,17 +121,9 @@ def _check(weights: WeightSource, shape: DecoderShape) -> None:
 
 
 def _read(checkpoint: _Checkpoint, placement: Placement, name: str, progress: Progress) -> Decoder:
-    try:
+    fix = "choose a smaller model, a 16-bit --dtype, or a device with more memory"
+    with memory_for(f"the weights of {name}", placement.device, fix):
         return read_decoder(checkpoint.shape, checkpoint.weights, placement, progress)
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        # The CPU's allocator has no error of its own.
-        if isinstance(error, RuntimeError) and "allocate" not in str(error):
-            raise
-        raise ResourceError(
-            f"{name} does not fit in the memory of {placement.device}",
-            str(error).splitlines()[0],
-            "choose a smaller model, a 16-bit --dtype, or a device with more memory",
-        ) from error
 
 
 def _device(device: str | torch.device) -> torch.device:

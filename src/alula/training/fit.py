@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from alula.errors import ResourceError, UsageError
+from alula.errors import UsageError
 from alula.models.load import LoadedModel
 from alula.models.progress import Progress
+from alula.ops.memory import memory_for
 from alula.speculation.eagle3_checkpoint import Eagle3Checkpoint
 from alula.speculation.eagle3_config import write_config
 from alula.training.corpus import Batch, Corpus, batches
@@ -37,6 +38,7 @@ from alula.training.target import DenseTarget, sent
 STATE = "state.safetensors"
 CURVE = "curve.jsonl"
 _LOG_EVERY = 20
+_ON_SHORTAGE = "lower --batch-tokens and go on with --resume"
 _FREE = ("batch_tokens", "checkpoint_seconds", "judgements", "judged")
 """Settings that may change between a checkpoint and going on from it."""
 
@@ -94,7 +96,7 @@ class Trainer:
         decoder = model.decoder
         self.settings = settings
         self._corpus = corpus
-        self._device = decoder.device
+        self.device = decoder.device
         self._target = DenseTarget(decoder)
         self._embed = decoder.embed
         if start is None:
@@ -105,8 +107,8 @@ class Trainer:
             initialise(network, decoder, ids, settings.seed)
         else:
             network, ids = from_checkpoint(start), start.target_ids
-        self.network = network.to(self._device)
-        self.draft_ids = ids.to(self._device)
+        self.network = network.to(self.device)
+        self.draft_ids = ids.to(self.device)
         self.taps = network.config.taps(decoder.shape.layers)
         self.plan = self._plan()
         self.optimiser = Optimiser(self.network, settings.rate, muon=settings.muon)
@@ -145,7 +147,7 @@ class Trainer:
 
     def prepare(self, batch: Batch) -> Lesson:
         """Run the target over a batch, which is on the CPU."""
-        tokens = sent(batch.tokens, self._device)
+        tokens = sent(batch.tokens, self.device)
         features = self._target.features(tokens, self.taps)
         teacher = self._target.teacher(features.last, batch.mask, self.draft_ids)
         return Lesson(tokens, features.aux[:, :-1], teacher)
@@ -189,7 +191,7 @@ class Trainer:
         """Accepted length of a chain as deep as was unrolled, on held-out greedy answers."""
         judge = Judge(self._target, self.taps, self.draft_ids, self.settings.steps)
         with self._autocast():
-            walked = judge.walk(self.network, (batch.to(self._device) for batch in held_out))
+            walked = judge.walk(self.network, (batch.to(self.device) for batch in held_out))
         return {"tau": walked.tau, "acceptance": walked.acceptance}
 
     def batch(self) -> Batch:
@@ -232,7 +234,7 @@ class Trainer:
             self.step = round(self.step / facts["batches"] * len(self.plan))
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        if self._device.type == "cuda":
+        if self.device.type == "cuda":
             return torch.autocast("cuda", torch.bfloat16)
         return nullcontext()
 
@@ -289,12 +291,13 @@ def fit(
     curve = Curve(folder / CURVE, until=trainer.step)
     held_out = trainer.judged_batches()
     judge_every = max(1, len(trainer.plan) // settings.judgements)
+    note = f"--batch-tokens is {settings.batch_tokens}"
     tally, kept = _Tally(), time.monotonic()
     with progress("fitting", len(trainer.plan) - trainer.step) as task, heard() as stop:
         while trainer.step < len(trainer.plan):
             batch = trainer.batch()
             rate = trainer.rate(trainer.step)
-            with _memory(settings.batch_tokens):
+            with memory_for("a step of fitting", trainer.device, _ON_SHORTAGE, note=note):
                 losses = trainer.learn(trainer.prepare(batch))
             tally.add(batch, losses)
             task.advance(1)
@@ -326,20 +329,3 @@ def _report(trainer: Trainer, curve: Curve) -> str:
     if judged is not None:
         parts.append(f"held-out τ {judged['tau']:.2f}")
     return " · ".join(parts)
-
-
-@contextmanager
-def _memory(batch_tokens: int) -> Iterator[None]:
-    """Name the setting where memory is short."""
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not (
-            isinstance(error, torch.OutOfMemoryError) or "allocate" in str(error)
-        ):
-            raise
-        raise ResourceError(
-            "fitting ran out of memory",
-            f"--batch-tokens is {batch_tokens}: {str(error).splitlines()[0]}",
-            "lower --batch-tokens and go on with --resume",
-        ) from error
