@@ -15,6 +15,9 @@ SHARED_KB = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121:
 ALLOWED_STACK = 64
 """ptxas at times puts away around a loop what is needed behind it, a dozen registers; a
 tile that is too large for the registers spills hundreds of bytes."""
+ALLOWED_STACK_OF_TREES = 192
+"""Of attention in two warps, for trees: with 88 bytes put away it is a sixth faster on sm_90 than
+four warps that put away none."""
 EXACT = {"adjust_kernel", "search_kernel", "draw_kernel"}
 """Kernels that promise the reference's bits: each operation on floats rounded as IEEE 754 says."""
 TRAINING = {
@@ -74,7 +77,9 @@ def check(kernels: list[dict[str, Any]], architecture: int) -> None:
         assert kernel["shared"] <= SHARED_KB[architecture] * 1024, kernel
         assert kernel["instructions"] > 30, kernel
         assert kernel["local"] == 0, kernel
-        assert kernel["stack"] <= ALLOWED_STACK, kernel
+        is_of_tree = kernel["kernel"] == "attention_kernel" and kernel["warps"] == 2
+        allowed = ALLOWED_STACK_OF_TREES if is_of_tree else ALLOWED_STACK
+        assert kernel["stack"] <= allowed, kernel
         assert kernel["fuses"] == (kernel["kernel"] in TRAINING), kernel
         if kernel["kernel"] in EXACT:
             assert not kernel["inexact"], kernel
