@@ -53,15 +53,17 @@ def main() -> None:
     asked_for = cases(model, options.requests, options.tokens)
     batches = tuple(map(int, options.batches.split(",")))
     found = compared(model, asked_for, options.shapes.split(","), batches)
+    write(options, found)
     found["against the CPU"] = against_cpu(options.model, model, asked_for)
-    made = results.record(
-        "gpu_exactness",
-        {"model": Path(options.model).name, "tokens": options.tokens},
-        found,
-        ("alula", "torch", "triton"),
-    )
-    results.write(options.out, made)
+    write(options, found)
     print("EXACT" if not found["differing"] else "NOT EXACT", flush=True)
+
+
+def write(options: argparse.Namespace, found: dict[str, Any]) -> None:
+    """What is known so far."""
+    settings = {"model": Path(options.model).name, "tokens": options.tokens}
+    made = results.record("gpu_exactness", settings, found, ("alula", "torch", "triton"))
+    results.write(options.out, made)
 
 
 def cases(model: LoadedModel, count: int, tokens: int) -> list[Case]:
