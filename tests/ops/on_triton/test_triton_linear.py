@@ -7,7 +7,7 @@ import torch
 
 from alula.ops.linear import DenseWeight, linear, linear_fp32
 from alula.ops.triton.linear import lay_out
-from alula.ops.triton.tiles import Tile, distinct, restricted, table
+from alula.ops.triton.tiles import Tile, choose, distinct, restricted, table
 
 SHAPES = [(64, 64), (40, 48), (130, 200), (33, 129)]
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 1e-2}
@@ -38,6 +38,15 @@ def test_the_product_is_right(
     assert relative_error(tiled.multiply_in_any_order(x, dtype), expected) < TOLERANCE[dtype]
     assert linear(x, tiled).dtype == dtype
     assert linear_fp32(x, tiled).dtype == torch.float32
+
+
+def test_what_is_remembered_of_numbers_of_rows_is_bounded_and_right(device: torch.device) -> None:
+    tiled = lay_out(weight((40, 48), device, torch.float32))
+    for rows in (*range(1, 300), *range(1, 300)):
+        tile = choose(tiled.table, rows)
+        programs = -(-rows // tile.rows) * -(-40 // tile.outputs)
+        assert tiled.tiling(rows).programs == programs
+    assert len(tiled._tilings) <= 64
 
 
 def test_rows_are_read_where_they_lie(device: torch.device, dtype: torch.dtype) -> None:

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from alula.ops.triton.launch import options
+from alula.ops.triton.launch import ceil_div, options
 from alula.ops.triton.overlap import release, wait
 
 BLOCK = 1024
@@ -46,7 +46,7 @@ def silu_and_mul(gate_up: Tensor) -> Tensor:
     """See `activation.silu_and_mul`; gate_up [R, 2 * f] is contiguous."""
     rows, width = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(rows, width)
-    grid = (rows, triton.cdiv(width, BLOCK))
+    grid = (rows, ceil_div(width, BLOCK))
     silu_and_mul_kernel[grid](gate_up, out, width, block=BLOCK, **options(gate_up))
     return out
 
@@ -55,6 +55,6 @@ def silu_and_mul_gradient(gate_up: Tensor, gradient: Tensor) -> Tensor:
     """See `activation.silu_and_mul_gradient`; both are contiguous."""
     rows, width = gradient.shape
     out = torch.empty_like(gate_up)
-    grid = (rows, triton.cdiv(width, BLOCK))
+    grid = (rows, ceil_div(width, BLOCK))
     silu_and_mul_gradient_kernel[grid](gate_up, gradient, out, width, block=BLOCK)
     return out

@@ -11,7 +11,7 @@ from alula.ops.advance import Advanced, Emission
 from alula.ops.lines import LineState
 from alula.ops.sample import Found
 from alula.ops.triton.chunks import is_finite
-from alula.ops.triton.launch import options
+from alula.ops.triton.launch import options, power_of_2
 from alula.ops.triton.overlap import release, wait
 from alula.ops.walk import Path
 
@@ -212,7 +212,7 @@ def _launch(
     columns = _integers(at, sequences, 6 + steps)
     left = choice if isinstance(choice, Found) else Found()
     chunks = 1 if left.best_values is None else left.best_values.shape[1]
-    block, block_chunks = triton.next_power_of_2(steps), triton.next_power_of_2(chunks)
+    block, block_chunks = power_of_2(steps), power_of_2(chunks)
     counts, stops = state.output_counts, state.stop_ids.shape[1]
     advance_kernel[(sequences,)](
         *(at, state.history, state.lengths, state.limits, state.stop_ids, counts),
@@ -225,7 +225,7 @@ def _launch(
         has_choice=isinstance(choice, Tensor),
         has_counts=counts is not None,
         block=block,
-        block_stops=triton.next_power_of_2(stops),
+        block_stops=power_of_2(stops),
         block_chunks=block_chunks,
         num_warps=min(max(block * block_chunks // _VALUES_PER_WARP, 1), 8),
         **options(at),

@@ -11,14 +11,13 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
 from alula.ops.attention import Heads, Plan
 from alula.ops.rows import Rows
 from alula.ops.triton import segments
 from alula.ops.triton.attention_kernel import attention_kernel
-from alula.ops.triton.launch import options
+from alula.ops.triton.launch import ceil_div, options, power_of_2
 from alula.ops.triton.linear import machine
 
 _BLOCK_BYTES = 16384
@@ -63,14 +62,16 @@ class _RowPlan(Plan):
         self._heads = heads
         self._window = window or _NO_WINDOW
         self._processors = machine(rows.last.device)[0]
+        self._tile: Tile | None = None  # the same in all layers
 
     @property
     def unwritten(self) -> list[tuple[int, slice]]:
         return []
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-        tile = choose(self._rows, self._page_size, self._heads, q, self._processors)
-        return self.attend_in(tile, q, keys, values, scale)
+        if self._tile is None:
+            self._tile = choose(self._rows, self._page_size, self._heads, q, self._processors)
+        return self.attend_in(self._tile, q, keys, values, scale)
 
     def attend_in(
         self, tile: Tile, q: Tensor, keys: Tensor, values: Tensor, scale: float
@@ -81,7 +82,7 @@ class _RowPlan(Plan):
         block_dim, block_keys = blocks(d, q.dtype)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         tail, table = rows.tail, rows.page_table
-        tiles, tails = triton.cdiv(count, tile.rows), 0
+        tiles, tails = ceil_div(count, tile.rows), 0
         most = segments.count(table.shape[1] * self._page_size)
         sums = count * self._heads.query * most
         scratch, arrivals = None, None
@@ -121,13 +122,13 @@ def choose(rows: Rows, page_size: int, heads: Heads, q: Tensor, processors: int)
     spread. `q` is asked for its dtype and the size of its heads.
     """
     group, count, has_tail = heads.query // heads.kv, len(rows.last), rows.tail is not None
-    is_small, lanes = q.dtype.itemsize < 4, max(_SMALL_LANES, triton.next_power_of_2(group))
+    is_small, lanes = q.dtype.itemsize < 4, max(_SMALL_LANES, power_of_2(group))
     mean = max(count // max(len(rows.page_table), 1), 1)
     if is_small and not has_tail and mean * group >= _LARGE_LANES > lanes:
         lanes = _LARGE_LANES
     warps = _SMALL_WARPS if is_small and lanes < _LARGE_LANES else _LARGE_WARPS
     tile_rows = min(mean, lanes // group)
-    programs = max(triton.cdiv(count, tile_rows) * heads.kv, 1)
+    programs = max(ceil_div(count, tile_rows) * heads.kv, 1)
     spread = processors * (_TREE_PROGRAMS if has_tail else _PROGRAMS) // programs
     most = segments.count(rows.page_table.shape[1] * page_size)
     if count * heads.query * most > _MOST_SUMS:
@@ -142,7 +143,7 @@ def choose(rows: Rows, page_size: int, heads: Heads, q: Tensor, processors: int)
 
 def blocks(head_dim: int, dtype: torch.dtype) -> tuple[int, int]:
     """A head's padded size, and the keys of a block: what orders a model's sums."""
-    block_dim = max(triton.next_power_of_2(head_dim), 16)
+    block_dim = max(power_of_2(head_dim), 16)
     keys = min(_MOST_KEYS, _BLOCK_BYTES // (block_dim * dtype.itemsize))
     return block_dim, max(keys, 16) if dtype.itemsize < 4 else 16
 

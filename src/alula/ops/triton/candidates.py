@@ -11,6 +11,7 @@ from torch import Tensor
 from alula.ops.expand import Frontier
 from alula.ops.triton.children import Found
 from alula.ops.triton.keys import NO_KEY, key_of, number_of, value_of
+from alula.ops.triton.launch import power_of_2
 
 _VALUES_PER_WARP = 256
 
@@ -128,14 +129,14 @@ def blocks_of(leaders: Found, sequences: int) -> dict[str, Any]:
     """What a program of one sequence is compiled for."""
     rows, chunks, width = leaders.best.shape
     frontier = rows // sequences
-    block_frontier = triton.next_power_of_2(frontier)
-    block_found = triton.next_power_of_2(chunks * width)
+    block_frontier = power_of_2(frontier)
+    block_found = power_of_2(chunks * width)
     return {
         "frontier": frontier,
         "width": width,
         "chunks": chunks,
         "block_frontier": block_frontier,
-        "block_width": triton.next_power_of_2(width),
+        "block_width": power_of_2(width),
         "block_found": block_found,
         "num_warps": min(max(block_frontier * block_found // _VALUES_PER_WARP, 1), 8),
     }

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from alula.ops.catch_up import Committed, Followed
 from alula.ops.store import Places
-from alula.ops.triton.launch import options
+from alula.ops.triton.launch import ceil_div, options
 from alula.ops.triton.overlap import release, wait
 
 _BLOCK = 1024
@@ -101,7 +101,7 @@ def catch_up(
     rows = sequences * steps
     features = first.new_empty(rows, len(aux) * width)
     integers = [path.new_empty(rows) for _ in range(6)]
-    catch_up_kernel[(rows, triton.cdiv(width, _BLOCK), len(aux))](
+    catch_up_kernel[(rows, ceil_div(width, _BLOCK), len(aux))](
         *(
             *aux,
             *[first] * (_MOST_PARTS - len(aux)),

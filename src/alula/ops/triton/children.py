@@ -11,7 +11,7 @@ from torch import Tensor
 from alula.ops.expand import Growth, Roots
 from alula.ops.triton.exact import noise
 from alula.ops.triton.keys import NO_KEY, key_of
-from alula.ops.triton.launch import options
+from alula.ops.triton.launch import ceil_div, options
 from alula.ops.triton.overlap import release, wait
 
 _CHUNK = 1024
@@ -73,7 +73,7 @@ class Found(NamedTuple):
 def children(logits: Tensor, roots: Roots, growth: Growth, level: int) -> Found:
     """The best of each chunk of logits [S * F, Vd]; the noise is that of `level`."""
     rows, vocabulary = logits.shape
-    chunks = triton.cdiv(vocabulary, _CHUNK)
+    chunks = ceil_div(vocabulary, _CHUNK)
     best = roots.lines.new_empty(rows, chunks, growth.width)
     masses = logits.new_empty(rows, chunks)
     children_kernel[(chunks, rows)](

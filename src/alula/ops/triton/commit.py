@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from alula.ops.triton.launch import options
+from alula.ops.triton.launch import options, power_of_2
 from alula.ops.triton.overlap import release, wait
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
@@ -68,7 +68,7 @@ def commit(store: Tensor, page_table: Tensor, last: Tensor, path: Tensor, counts
         *(page_table.stride(0), path.stride(0)),
         page_size=page_size,
         head_dim=d,
-        block_steps=triton.next_power_of_2(steps),
-        block_dim=triton.next_power_of_2(d),
+        block_steps=power_of_2(steps),
+        block_dim=power_of_2(d),
         **options(store),
     )

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from alula.ops.cross_entropy import Compared
 from alula.ops.triton.chunks import best_of
+from alula.ops.triton.launch import ceil_div
 
 BLOCK = 2048
 
@@ -77,7 +78,7 @@ def cross_entropy_gradient(
     rows, vocabulary = logits.shape
     gradient = torch.empty_like(logits)
     if rows:
-        cross_entropy_gradient_kernel[(rows, triton.cdiv(vocabulary, BLOCK))](
+        cross_entropy_gradient_kernel[(rows, ceil_div(vocabulary, BLOCK))](
             *(logits, wanted, entries, total, factors, gradient, vocabulary), block=BLOCK
         )
     return gradient

@@ -10,7 +10,7 @@ from alula.ops.expand import Candidates, Drafts, Frontier, Growth, Roots, first_
 from alula.ops.triton.candidates import above_of, add, blocks_of
 from alula.ops.triton.children import children
 from alula.ops.triton.keys import NO_KEY, key_of
-from alula.ops.triton.launch import options
+from alula.ops.triton.launch import options, power_of_2
 from alula.ops.triton.overlap import release, wait
 
 
@@ -120,8 +120,8 @@ def finish(
         *(growth.target_ids, *above_of(frontier), *found, *drafts),
         *(first_of(growth.width, level), nodes, room, growth.calibration, drafted),
         *(drafts.tokens.stride(0), drafts.parents.stride(0)),
-        block_room=triton.next_power_of_2(room),
-        block_drafted=triton.next_power_of_2(drafted),
+        block_room=power_of_2(room),
+        block_drafted=power_of_2(drafted),
         **blocks_of(leaders, sequences),
         **options(logits),
     )

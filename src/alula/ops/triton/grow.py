@@ -11,7 +11,7 @@ from alula.ops.store import Places
 from alula.ops.triton.candidates import above_of, add, blocks_of
 from alula.ops.triton.children import children
 from alula.ops.triton.keys import NO_KEY, number_of, value_of
-from alula.ops.triton.launch import options
+from alula.ops.triton.launch import options, power_of_2
 from alula.ops.triton.overlap import release, wait
 
 
@@ -148,7 +148,7 @@ def grow(
         *(level, first_of(width, level), growth.scratch, growth.room, found.tokens.shape[1]),
         *(growth.calibration, roots.page_table.stride(0)),
         page_size=growth.page_size,
-        block_level=triton.next_power_of_2(level + 1),
+        block_level=power_of_2(level + 1),
         **blocks_of(leaders, sequences),
         **options(logits),
     )

@@ -28,3 +28,16 @@ def options(x: Tensor) -> dict[str, Any]:
     if target.backend != "cuda" or target.arch < _FIRST_OVERLAPPING:
         return found
     return {**found, "overlaps": True, "launch_pdl": True}
+
+
+# Triton has functions for these, which are made to run in kernels too and take ten times as long.
+
+
+def ceil_div(value: int, by: int) -> int:
+    """The quotient, rounded up."""
+    return -(-value // by)
+
+
+def power_of_2(value: int) -> int:
+    """The least power of two that is not below `value`, at least 1."""
+    return 1 << max(value - 1, 0).bit_length()

@@ -7,7 +7,6 @@ bit and either may serve, by what is fastest for the rows there are.
 from __future__ import annotations
 
 import torch
-import triton
 from torch import Tensor
 
 from alula.ops.attention import Heads
@@ -17,7 +16,7 @@ from alula.ops.norm import Norm, Normed
 from alula.ops.rope import Rotation
 from alula.ops.store import HeadNorms
 from alula.ops.triton.activation import silu_and_mul
-from alula.ops.triton.launch import options
+from alula.ops.triton.launch import options, power_of_2
 from alula.ops.triton.layer_kernels import (
     add_linear_kernel,
     add_scale_kernel,
@@ -43,8 +42,8 @@ def embed(ids: Tensor, table: Tensor, dtype: torch.dtype, norm: Norm, changes: i
     room = torch.empty(changes + 1, rows, dtype=torch.int64, device=ids.device)
     embed_kernel[(rows,)](
         *(ids, table, norm.weight, x, scaled, room, rows, width, changes),
-        block=triton.next_power_of_2(width),
-        block_changes=triton.next_power_of_2(changes + 1),
+        block=power_of_2(width),
+        block_changes=power_of_2(changes + 1),
         **options(x),
     )
     return Stream(x, Normed(scaled, room[0], norm.eps), room[1:])
@@ -69,7 +68,7 @@ def add(stream: Stream, inner: Tensor, weight: Weight, norm: Norm) -> Stream:
         change = weight.multiply(inner, x.dtype)
         add_scale_kernel[(len(x),)](
             *(x, change, norm.weight, total, scaled, squares, x.shape[1]),
-            block=triton.next_power_of_2(x.shape[1]),
+            block=power_of_2(x.shape[1]),
             **options(x),
         )
     return Stream(total, Normed(scaled, squares, norm.eps), room[1:])

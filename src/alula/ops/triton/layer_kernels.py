@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from alula.ops.triton.overlap import release, wait
-from alula.ops.triton.product import begin, divisor, end, in_units, multiply, place
+from alula.ops.triton.product import begin, complete, divisor, end, in_units, multiply, place
 from alula.ops.triton.rope import turned
 
 
@@ -53,9 +53,7 @@ def gate_kernel(
     scale = divisor(squares, row, rows, inner, eps, has_squares)
     sums = multiply(x, weight, row, output, rows, inner, x_stride, block_inner, is_even, masks_rows)
     end(early, overlaps)
-    sums *= scale[:, None]
-    if has_bias:
-        sums += tl.load(bias + output).to(tl.float32)[None, :]
+    sums = complete(sums, scale, bias, output, has_bias)
     sums = sums.to(y.dtype.element_ty).to(tl.float32)
     gate, up = tl.split(tl.reshape(sums, (block_rows, block_outputs // 2, 2)))
     product = gate / (1.0 + tl.exp(-gate)) * up
@@ -116,9 +114,7 @@ def heads_kernel(
     at = page * page_stride + tl.load(lanes + row, mask=row < rows, other=0) * 2 * half
     sums = multiply(x, weight, row, output, rows, inner, x_stride, block_inner, is_even, masks_rows)
     end(early, overlaps)
-    sums *= scale[:, None]
-    if has_bias:
-        sums += tl.load(bias + output).to(tl.float32)[None, :]
+    sums = complete(sums, scale, bias, output, has_bias)
     sums = sums.to(queries.dtype.element_ty).to(tl.float32)
     first_in, second_in = tl.split(tl.reshape(sums, (block_rows, block_outputs // 2, 2)))
 

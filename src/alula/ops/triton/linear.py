@@ -12,8 +12,8 @@ from torch import Tensor
 
 from alula.ops.linear import DenseWeight, Weight
 from alula.ops.norm import Normed
-from alula.ops.triton.launch import options
-from alula.ops.triton.product import begin, divisor, end, is_small, multiply, place
+from alula.ops.triton.launch import ceil_div, options
+from alula.ops.triton.product import begin, complete, divisor, end, is_small, multiply, place
 from alula.ops.triton.tiles import (
     Capability,
     Table,
@@ -25,6 +25,7 @@ from alula.ops.triton.tiles import (
 )
 
 _ROW_TILES_PER_GROUP = 8
+_KEPT_TILINGS = 64
 _FEW_ROWS = 256
 """Up to here rows beyond the edge are masked, not read again."""
 
@@ -59,9 +60,7 @@ def linear_kernel(
     scale = divisor(squares, row, rows, inner, eps, has_squares)
     sums = multiply(x, weight, row, output, rows, inner, x_stride, block_inner, is_even, masks_rows)
     end(early, overlaps)
-    sums *= scale[:, None]
-    if has_bias:
-        sums += tl.load(bias + output).to(tl.float32)[None, :]
+    sums = complete(sums, scale, bias, output, has_bias)
     to = y + row.to(tl.int64)[:, None] * outputs + lane[None, :]
     inside = (row < rows)[:, None] & (lane < outputs)[None, :]
     tl.store(to, sums.to(y.dtype.element_ty), mask=inside)
@@ -87,6 +86,7 @@ class TiledWeight(Weight):
         self.table = table
         self.values = weight.values.contiguous()
         self.bias = weight.bias
+        self._tilings: dict[tuple[int, Tile | None], Tiling] = {}
 
     def multiply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """See `Weight.multiply`; x has contiguous rows."""
@@ -102,7 +102,7 @@ class TiledWeight(Weight):
 
     def multiply_normed(self, x: Normed, dtype: torch.dtype) -> Tensor:
         """As `multiply`, and divide what is still to be divided."""
-        return self._multiply(choose(self.table, x.values.shape[0]), x, dtype)
+        return self._multiply(None, x, dtype)
 
     def compile(self, tile: Tile, rows: int, dtype: torch.dtype) -> None:
         """Compile what `multiply_in` launches for so many rows, and launch nothing."""
@@ -126,24 +126,35 @@ class TiledWeight(Weight):
 
     def tiling(self, rows: int, tile: Tile | None = None) -> Tiling:
         """How to launch for so many rows, in the tile of its table or a given one."""
-        outputs, inner = self.shape
+        # It is asked for before every launch, mostly for the same few numbers of rows.
+        known = self._tilings.get((rows, tile))
+        if known is None:
+            if len(self._tilings) >= _KEPT_TILINGS:
+                self._tilings.clear()
+            known = self._tilings[rows, tile] = self._new_tiling(rows, tile)
+        return known
+
+    def _new_tiling(self, rows: int, tile: Tile | None) -> Tiling:
         tile, masks_rows = self.variant(tile or choose(self.table, rows), rows)
-        constants = {
+        programs = ceil_div(rows, tile.rows) * ceil_div(self.shape[0], tile.outputs)
+        return Tiling(programs, self._constants(tile, masks_rows))
+
+    def _constants(self, tile: Tile, masks_rows: bool) -> dict[str, Any]:
+        return {
             "block_rows": tile.rows,
             "block_outputs": tile.outputs,
             "block_inner": tile.inner,
             "group": _ROW_TILES_PER_GROUP,
             "has_bias": self.bias is not None,
-            "is_even": inner % tile.inner == 0,
+            "is_even": self.shape[1] % tile.inner == 0,
             "masks_rows": masks_rows,
             "num_warps": tile.warps,
             "num_stages": tile.stages,
             "early": is_small(self.values),
             **options(self.values),
         }
-        return Tiling(triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.outputs), constants)
 
-    def _multiply(self, tile: Tile, x: Normed, dtype: torch.dtype) -> Tensor:
+    def _multiply(self, tile: Tile | None, x: Normed, dtype: torch.dtype) -> Tensor:
         rows = x.values.shape[0]
         y = torch.empty(rows, self.shape[0], dtype=dtype, device=x.values.device)
         tiling = self.tiling(rows, tile)

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from alula.ops.triton.launch import options
+from alula.ops.triton.launch import options, power_of_2
 from alula.ops.triton.overlap import release, wait
 
 _VALUES_PER_WARP = 512
@@ -62,7 +62,7 @@ def _launch(
     x: Tensor, change: Tensor | None, weight: Tensor, total: Tensor | None, out: Tensor, eps: float
 ) -> None:
     rows, width = x.shape
-    block = triton.next_power_of_2(width)
+    block = power_of_2(width)
     rms_norm_kernel[(rows,)](
         *(x, change, weight, total, out, x.stride(0), width, eps),
         adds=change is not None,

@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from alula.ops.triton.launch import ceil_div, power_of_2
+
 _VALUES = 2048
 """Of one tensor in one program; the gradient holds eight tensors in registers."""
 
@@ -134,10 +136,10 @@ def attend_own_gradient(
 def _shapes(q: Tensor, k: Tensor) -> tuple[tuple[int, int], dict[str, int]]:
     """The grid, and what is known when compiling."""
     batch, length, heads, d = q.shape
-    kv, block_d = k.shape[2], triton.next_power_of_2(d)
+    kv, block_d = k.shape[2], power_of_2(d)
     block_rows = max(1, _VALUES // block_d)
     blocks = {"block_rows": block_rows, "block_d": block_d}
-    grid = (triton.cdiv(batch * length, block_rows), kv)
+    grid = (ceil_div(batch * length, block_rows), kv)
     return grid, {"heads": heads, "group": heads // kv, "d": d, **blocks}
 
 

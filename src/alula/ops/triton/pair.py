@@ -9,7 +9,7 @@ from torch import Tensor
 
 from alula.ops.pair import Pairs, PairWeights
 from alula.ops.rope import Rotation
-from alula.ops.triton.launch import options
+from alula.ops.triton.launch import options, power_of_2
 from alula.ops.triton.norm import warps
 from alula.ops.triton.overlap import release, wait
 from alula.ops.triton.turn import cos_and_sin
@@ -90,7 +90,7 @@ def pair(
     # Half precision is too narrow for rows whose division a linear puts off.
     is_wide = hidden.dtype != torch.float16
     room = tokens.new_empty(2, rows) if is_wide else None
-    block = triton.next_power_of_2(width)
+    block = power_of_2(width)
     pair_kernel[(rows, 2)](
         *(hidden, sources, tokens, positions, weights.table),
         *(weights.embedding_norm, weights.hidden_norm, weights.frequencies),
@@ -98,7 +98,7 @@ def pair(
         *(weights.table.stride(0), width, half, weights.eps, weights.scale),
         norms_residual=weights.norms_residual,
         block=block,
-        block_half=triton.next_power_of_2(half),
+        block_half=power_of_2(half),
         num_warps=warps(block),
         **options(hidden),
     )

@@ -12,7 +12,7 @@ from alula.ops.prepare import Prepared
 from alula.ops.rope import Rotation
 from alula.ops.rows import Rows
 from alula.ops.store import Places
-from alula.ops.triton.launch import options
+from alula.ops.triton.launch import ceil_div, options, power_of_2
 from alula.ops.triton.overlap import release, wait
 
 _PAGES = 1024
@@ -156,9 +156,9 @@ def prepare(
     """See `prepare.prepare`; all are contiguous."""
     made = _room(at, state, angles, nodes, depth, has_tail=has_tail)
     rows, head_dim = made.rows, angles.cos.shape[-1]
-    block_nodes, block_dim = triton.next_power_of_2(nodes + 1), triton.next_power_of_2(head_dim)
+    block_nodes, block_dim = power_of_2(nodes + 1), power_of_2(head_dim)
     pages = state.page_table.shape[1]
-    prepare_kernel[(at.shape[0], 1 + triton.cdiv(pages, _PAGES))](
+    prepare_kernel[(at.shape[0], 1 + ceil_div(pages, _PAGES))](
         *(at, state.history, state.lengths, state.page_table),
         *(state.draft_tokens, state.draft_parents, *angles),
         *(made.ids, rows.positions, rows.slots, rows.sequences, rows.page_table, rows.base),

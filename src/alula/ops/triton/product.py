@@ -104,6 +104,15 @@ def divisor(squares, row, rows, inner, eps, has_squares: tl.constexpr):
 
 
 @triton.jit
+def complete(sums, scale, bias, output, has_bias: tl.constexpr):
+    """The sums of outputs `output`, divided as `divisor` says, with their bias."""
+    sums *= scale[:, None]
+    if has_bias:
+        sums += tl.load(bias + output).to(tl.float32)[None, :]
+    return sums
+
+
+@triton.jit
 def in_units(x):
     """The squares of x as whole multiples of the unit."""
     return (x * x * SQUARES_UNIT + 0.5).to(tl.int64)

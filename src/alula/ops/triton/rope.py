@@ -10,7 +10,7 @@ from torch import Tensor
 from alula.ops.attention import Heads
 from alula.ops.rope import Rotation
 from alula.ops.store import HeadNorms, Places
-from alula.ops.triton.launch import options
+from alula.ops.triton.launch import ceil_div, options, power_of_2
 from alula.ops.triton.overlap import release, wait
 
 HEADS_PER_PROGRAM = 8
@@ -119,7 +119,7 @@ def _launch(
 ) -> Tensor:
     rows, count, d = projected.shape
     queries = torch.empty(rows, heads.query, d, dtype=projected.dtype, device=projected.device)
-    rotate_kernel[(rows, triton.cdiv(count, HEADS_PER_PROGRAM))](
+    rotate_kernel[(rows, ceil_div(count, HEADS_PER_PROGRAM))](
         *(projected, rotation.cos, rotation.sin),
         *((norms.query, norms.key) if norms else (None, None)),
         *(queries, keys, values),
@@ -131,7 +131,7 @@ def _launch(
         half=d // 2,
         has_norms=norms is not None,
         block_heads=HEADS_PER_PROGRAM,
-        block_half=triton.next_power_of_2(d // 2),
+        block_half=power_of_2(d // 2),
         **options(projected),
     )
     return queries

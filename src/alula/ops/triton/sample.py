@@ -24,7 +24,7 @@ from alula.ops.triton.chunks import (
     scale,
 )
 from alula.ops.triton.exact import noise
-from alula.ops.triton.launch import options
+from alula.ops.triton.launch import ceil_div, options, power_of_2
 from alula.ops.triton.overlap import release, wait
 from alula.ops.triton.search import find_border, search
 
@@ -214,12 +214,12 @@ def sample_in(
 ) -> Tensor:
     """As `sample`, in chunks of a given power of two of at least 128."""
     found = find_in(chunk, logits, lines, positions, path, settings, wants)
-    rows, chunks = logits.shape[0], triton.cdiv(logits.shape[1], chunk)
+    rows, chunks = logits.shape[0], ceil_div(logits.shape[1], chunk)
     chosen = torch.empty(rows, dtype=torch.int64, device=logits.device)
     choose_kernel[(rows,)](
         *(lines, *found, chosen, chunks),
         draws=wants.noise,
-        block_chunks=triton.next_power_of_2(chunks),
+        block_chunks=power_of_2(chunks),
         **options(logits),
     )
     return chosen

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from alula.ops.triton.launch import options
+from alula.ops.triton.launch import options, power_of_2
 from alula.ops.triton.overlap import release, wait
 from alula.ops.walk import Path
 
@@ -60,7 +60,7 @@ def walk(tokens: Tensor, parents: Tensor, choice: Tensor) -> Path:
     walk_kernel[(sequences,)](
         *(tokens, parents, choice, rows, emitted, length),
         *(tokens.stride(0), parents.stride(0), choice.stride(0), nodes),
-        block=triton.next_power_of_2(nodes + 1),
+        block=power_of_2(nodes + 1),
         num_warps=1,
         **options(choice),
     )
