@@ -11,7 +11,7 @@ import torch
 
 from alula.engine import automatic
 from alula.engine.automatic import AutomaticSpeculator, measure_rows
-from alula.engine.core import LaunchRecord
+from alula.engine.events import LaunchRecord
 from alula.engine.request import Sequence
 from alula.engine.runner import Emitted
 from alula.engine.scheduler import Chunk, Step
@@ -189,6 +189,19 @@ def test_it_takes_its_costs_from_rounds_as_they_are_launched() -> None:
     assert made._level_seconds(1) == pytest.approx(0.25e-3)
     assert made._level_seconds(8) == pytest.approx(0.25e-3)
     assert made._cost.at(40) == pytest.approx(1.4e-3)
+
+
+def test_a_step_in_the_cost_of_rows_is_not_smoothed_away() -> None:
+    """Where rows are nearly free up to half the draft, a draft of half of it has to be chosen."""
+
+    class Stepped:
+        def seconds(self, sequences: int, pending: int, depth: int) -> float:
+            return (1e-3 if sequences * (1 + pending) <= 24 else 4e-3) + 1e-5 * depth
+
+    made = AutomaticSpeculator(NgramDrafter(parse_shape("chain:4")), STEEP, "a drafter")
+    made.measure(Stepped(), 8)  # type: ignore[arg-type]
+    crowd = [Sequence(number, [1], SamplingParams(), key=0) for number in range(8)]
+    assert made.depth(_round(*crowd)) == 2
 
 
 def test_a_failed_launch_is_not_waited_for() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from alula.engine.core import Engine, Request
+from alula.engine.core import Engine
+from alula.engine.events import Request
 from alula.engine.launch import build_dense
-from alula.engine.rounds import Flight, Rounds, rounded
+from alula.engine.rounds import Flight, Rounds, Size, rounded
 from alula.engine.speculator import Speculator
 from alula.errors import ModelError
 from alula.models.load import load
@@ -197,16 +197,23 @@ def test_a_size_is_timed_on_the_spare_line(bench: Bench) -> None:
 
 def test_captures_are_no_part_of_what_a_launch_takes(bench: Bench) -> None:
     """Else the first round with drafts would look as if drafting were dear."""
+
+    class Capturing(Rounds):
+        """Claims with each launch to have captured for a thousand seconds, while none passes."""
+
+        count = 0
+
+        @property
+        def capturing(self) -> float:
+            return 1000.0 * self.count
+
+        def _launch(self, lines: list[int], size: Size) -> Flight:
+            self.count += 1
+            return super()._launch(lines, size)
+
     made = dense(bench, "eagle chain:3")
-    rounds, records = made._runner.rounds, []
-    assert rounds is not None
-    launch = rounds.launch
-
-    def capturing(*arguments: Any) -> Flight:
-        rounds.capturing += 1000.0  # and no time passes
-        return launch(*arguments)
-
-    rounds.launch = capturing  # type: ignore[method-assign]
+    runner, records = made._runner, []
+    runner.rounds = Capturing(runner.lines, runner._round)
     made.observers.append(records.append)
     assert answers(made, bench.cases, together=True) == bench.plain
     assert len(records) > 5

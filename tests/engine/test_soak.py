@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from alula.engine.core import Engine, Request
+from alula.engine.core import Engine
+from alula.engine.events import Request
 from alula.engine.rounds import Rounds
 from alula.models.load import load
 from exactness import Bench, cases, engine

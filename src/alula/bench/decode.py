@@ -15,7 +15,8 @@ import torch
 
 from alula.bench.compare import PLAIN, Run
 from alula.bench.workloads import Workload
-from alula.engine.core import Engine, LaunchRecord
+from alula.engine.core import Engine
+from alula.engine.events import LaunchRecord
 from alula.engine.outputs import RequestOutput
 from alula.engine.settings import Settings
 from alula.engine.speculator import asked, needs_drafter, speculator

@@ -21,7 +21,8 @@ from alula.bench.random_weights import random_decoder
 from alula.bench.shapes import Subject
 from alula.bench.simulated import SimulatedWalk
 from alula.bench.timing import GraphClock, event, middle, read_limit
-from alula.engine.core import Engine, LaunchRecord
+from alula.engine.core import Engine
+from alula.engine.events import LaunchRecord
 from alula.engine.rounds import CapturedRounds, Flight, Rounds
 from alula.engine.settings import Settings
 from alula.engine.speculator import NGRAM_CHAIN, Speculator
@@ -167,6 +168,11 @@ class _Watched(Rounds):
     def __init__(self, inner: CapturedRounds) -> None:
         self.inner = inner
         self.flights: list[Flight] = []
+
+    @property
+    def capturing(self) -> float:
+        """See `Rounds.capturing`."""
+        return self.inner.capturing
 
     def launch(self, lines: Sequence[int], pending: int, depth: int, wants: Wants) -> Flight:
         flight = self.inner.launch(lines, pending, depth, wants)

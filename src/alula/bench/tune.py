@@ -68,8 +68,8 @@ _CANDIDATES = {
     4: _SMALL,
     16: _SMALL,
     32: _THIRTY_TWO + _SMALL[:3],
-    48: _DEEP + _SIXTY_FOUR[:4] + _THIRTY_TWO[1:] + _SMALL[1:4],
-    64: _DEEP + _SIXTY_FOUR + _THIRTY_TWO[2:] + _SMALL[2:4],
+    48: _DEEP + _SIXTY_FOUR[:4] + _THIRTY_TWO[1:3] + _SMALL[-2:-1],
+    64: _DEEP + _SIXTY_FOUR[2:] + _THIRTY_TWO[2:] + _SMALL[-2:-1],
     128: _SIXTY_FOUR[2:] + _MIDDLE,
     256: _SIXTY_FOUR[3:] + _MIDDLE + _LARGE[:1],
 }

@@ -20,7 +20,7 @@ from alula.errors import AlulaError, LengthError, ResourceError, UsageError
 from alula.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
-    from alula.engine.core import Request
+    from alula.engine.events import Request
     from alula.engine.llm import LLM
     from alula.engine.outputs import Delta, RequestOutput
 

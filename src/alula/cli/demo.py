@@ -18,7 +18,7 @@ from alula.sampling.params import SamplingParams
 from alula.speculation.shipped import shipped
 
 if TYPE_CHECKING:
-    from alula.engine.core import Request
+    from alula.engine.events import Request
     from alula.engine.llm import LLM
     from alula.engine.outputs import Delta
 

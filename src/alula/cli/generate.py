@@ -18,7 +18,7 @@ from alula.errors import UsageError
 from alula.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
-    from alula.engine.core import Request
+    from alula.engine.events import Request
     from alula.engine.llm import LLM, Watcher
     from alula.engine.outputs import Delta, RequestOutput
 

@@ -9,7 +9,7 @@ from statistics import median
 import torch
 
 from alula.cache.pool import KVPool
-from alula.engine.core import LaunchRecord
+from alula.engine.events import LaunchRecord
 from alula.engine.rounds import Rounds
 from alula.engine.runner import Emitted
 from alula.engine.scheduler import Step
@@ -59,12 +59,13 @@ class AutomaticSpeculator(Speculator):
     def measure(self, rounds: Rounds, most: int) -> None:
         """Take the costs from rounds as they are launched, of one and of `most` sequences.
 
-        A round is timed plain, with what it verifies and with what it drafts.
+        A round is timed plain, with what it verifies, half of it too, and with what it drafts.
         """
         depth, rows, drafts = self.shape.depth, {}, {}
         for batch in {1, most}:
             plain = rows[batch] = rounds.seconds(batch, 0, 0)
-            rows[batch * (1 + self.shape.nodes)] = rounds.seconds(batch, depth, 0)
+            for pending in {(depth + 1) // 2, depth}:
+                rows[batch * (1 + self._nodes(pending))] = rounds.seconds(batch, pending, 0)
             drafts[batch] = max(rounds.seconds(batch, 0, depth) - plain, 0.0) / depth
         self._cost, self._draft_cost = RowCost(rows), RowCost(drafts)
         self._policy = self._new_policy()

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from alula.engine.core import Engine, Request
+from alula.engine.core import Engine
+from alula.engine.events import Request
 from alula.engine.outputs import Delta, RequestOutput
 from alula.engine.settings import Settings
 from alula.engine.speculator import asked, drafter_for

@@ -72,8 +72,11 @@ class Rounds:
     def __init__(self, lines: Lines, compute: Compute) -> None:
         self._lines = lines
         self._compute = compute
-        self.capturing = 0.0
+
+    @property
+    def capturing(self) -> float:
         """Seconds that captures have taken so far, with what was compiled for them."""
+        return 0.0
 
     def launch(self, lines: Sequence[int], pending: int, depth: int, wants: Wants) -> Flight:
         """A round of these lines; the spare line fills it up."""
@@ -102,10 +105,17 @@ class Rounds:
 class CapturedRounds(Rounds):
     """Launches rounds as CUDA graphs."""
 
+    _capturing = 0.0
+
     def __init__(self, lines: Lines, compute: Compute) -> None:
         super().__init__(lines, compute)
         self._graphs: dict[tuple[Size, tuple[int, ...]], _Graph] = {}
         self._pool = torch.cuda.graph_pool_handle()
+
+    @property
+    def capturing(self) -> float:
+        """See `Rounds.capturing`."""
+        return self._capturing
 
     @property
     def count(self) -> int:
@@ -136,7 +146,7 @@ class CapturedRounds(Rounds):
             with memory_for(what, self._lines.device, fix):
                 return _Graph(size, self._lines, self._compute, self._pool)
         finally:
-            self.capturing += time.perf_counter() - started
+            self._capturing += time.perf_counter() - started
 
 
 class _Graph:

@@ -16,8 +16,8 @@ from alula.speculation.shipped import called, shipped
 from alula.speculation.tree import NO_DRAFT, TreeShape, parse_shape
 
 if TYPE_CHECKING:
-    from alula.engine.core import LaunchRecord
     from alula.engine.drafting import Drafting
+    from alula.engine.events import LaunchRecord
     from alula.engine.rounds import Rounds
     from alula.engine.runner import Emitted
     from alula.engine.scheduler import Step

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from alula.engine.core import Engine, LaunchRecord, Request
+from alula.engine.core import Engine
+from alula.engine.events import LaunchRecord, Request
 from alula.engine.outputs import CompletionOutput, Delta, TokenLogprobs
 from alula.server.link import Link
 from alula.server.messages import (

@@ -11,7 +11,7 @@ import numpy as np
 from alula.bench.decode import chat_ids
 from alula.bench.workloads import select
 from alula.engine.core import Engine
-from alula.engine.core import Request as EngineRequest
+from alula.engine.events import Request as EngineRequest
 from alula.engine.settings import Settings
 from alula.engine.speculator import Speculator
 from alula.models.load import LoadedModel

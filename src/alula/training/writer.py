@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from alula.engine.core import Engine, Request
+from alula.engine.core import Engine
+from alula.engine.events import Request
 from alula.engine.settings import Settings
 from alula.engine.speculator import Speculator
 from alula.models.load import LoadedModel
