@@ -274,3 +274,10 @@ def test_a_drafter_that_proposes_nothing_is_told_from_one_that_is_not_there(
     hung, _ = round_of(tree, PARAMS["greedy"], monkeypatch)
     assert hung.model != plain.model
     assert len(floats(hung.rest)) > len(floats(plain.rest))
+
+
+def test_a_drafter_that_is_not_there_is_told_from_a_folder_without_one(tmp_path: Path) -> None:
+    for folder, why in ((tmp_path, "it has no config.json"), (tmp_path / "x", "no such folder")):
+        with pytest.raises(ModelError) as caught:
+            asked("chain:3", folder)
+        assert why in caught.value.why

@@ -241,7 +241,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ModelError(f"{path.parent} is no drafter", f"it has no {path.name}", _FIX) from error
+        why = f"it has no {path.name}" if path.parent.exists() else "there is no such folder"
+        raise ModelError(f"{path.parent} is no drafter", why, _FIX) from error
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read", str(error), _FIX) from error
     if not isinstance(content, dict):
