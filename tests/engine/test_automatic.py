@@ -158,6 +158,31 @@ def test_requests_that_come_all_the_time_are_not_believed_in_at_a_loss(level: fl
         assert machine.run(1, chunk_rows=number % 3).lost() <= 5 + 1e-6
 
 
+def test_what_is_drafted_behind_a_prompt_is_counted() -> None:
+    """Each request has one round, whose draft was made in its prompt's launch."""
+    made = AutomaticSpeculator(NgramDrafter(parse_shape("chain:4")), RISING, "a drafter")
+    level = 0.002
+    made._draft_cost = RowCost({1: level})
+    lost = 0.0
+    for number in range(1000):
+        one = Sequence(number, [1, 2], SamplingParams(), key=0)
+        drafted = made.depth(Step((Chunk(one, 0, 2, final=True),), (), (one,)))
+        made.observe(LaunchRecord(0, 2, 0, 1, 0.5), [])
+        more = made.depth(_round(one))
+        taken = RISING.at(1 + drafted) + level * more
+        made.observe(LaunchRecord(1, 0, drafted, 1, taken), [(number, _emitted(drafted, 0))])
+        made.forget(number)
+        lost += taken + level * drafted - 1.03 * RISING.at(1)
+        assert lost <= 5 * RISING.at(1) + 1e-9
+
+
+def test_a_stall_of_a_plain_launch_is_not_the_pace_of_the_machine() -> None:
+    machine = Machine(RISING, lambda _: 0).run(100)
+    assert machine.depths[-1] == machine.pending == 0
+    machine.run(1, pace=1000.0)
+    assert machine.speculator._pace < 1.5
+
+
 @pytest.mark.parametrize("measured_at", [0, 100])
 def test_a_machine_that_is_faster_than_measured_gives_no_credit(measured_at: int) -> None:
     machine = Machine(RISING, lambda _: 0).run(measured_at)
