@@ -48,6 +48,10 @@ class ResourceError(AlulaError):
     exit_code = 7
 
 
+class ShortageError(ResourceError):
+    """Memory that ran out on the way, whoever asked for it last."""
+
+
 class PackageError(AlulaError):
     """A package or an index that is missing, damaged, foreign or not what was promised."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from alula.engine.scheduler import Chunk, Step
 from alula.models.load import LoadedModel, load
 from alula.sampling.params import SamplingParams
 from alula.speculation.ngram import NgramDrafter
-from alula.speculation.policy import RowCost
+from alula.speculation.policy import RowCost, Survival
 from alula.speculation.tree import TreeShape, parse_shape
 from exactness import Oracle, answers, cases, engine
 
@@ -29,29 +30,54 @@ FORBIDDING = RowCost({1: 0.010, 2: 9.0})
 
 
 class Machine:
-    """Rounds of one sequence on a machine whose launches cost what `cost` says, times `pace`."""
+    """Rounds of one sequence on a machine whose launches cost what `cost` says, times `pace`.
+
+    `level` seconds a drafted level. Where rounds are `captured`, they have the rows of all nodes
+    that were asked for, else of those that were `found`.
+    """
 
     def __init__(
-        self, cost: RowCost, accepted_of: Callable[[int], int], shape: str = "chain:4"
+        self,
+        cost: RowCost,
+        accepted_of: Callable[[int], int],
+        shape: str = "chain:4",
+        *,
+        level: float = 0.0,
+        captured: bool = False,
+        found: int = 4,
     ) -> None:
-        self.cost, self.accepted_of = cost, accepted_of
+        self.cost, self.accepted_of, self.level = cost, accepted_of, level
+        self.captured, self.found = captured, found
         self.speculator = AutomaticSpeculator(NgramDrafter(parse_shape(shape)), cost, "a drafter")
+        if captured:
+            self.speculator._draft_cost = RowCost({1: level})
         self.sequence = Sequence(7, [1], SamplingParams(), key=0)
         self.pending = 0
         self.depths: list[int] = []
         self.seconds = self.plain_seconds = 0.0
 
-    def run(self, rounds: int, pace: float = 1.0) -> Machine:
+    def run(self, rounds: int, pace: float = 1.0, chunk_rows: int = 0) -> Machine:
         for _ in range(rounds):
-            drafted, self.pending = self.pending, self.speculator.depth(_round(self.sequence))
-            self.depths.append(drafted)
+            asked, self.pending = self.pending, self.speculator.depth(_round(self.sequence))
+            self.depths.append(asked)
+            drafted = min(asked, self.found)
             accepted = min(drafted, self.accepted_of(drafted)) if drafted else 0
-            seconds = pace * self.cost.at(1 + drafted)
-            record = LaunchRecord(1, 0, drafted, 1 + accepted, seconds)
+            rows = 1 + (asked if self.captured else drafted)
+            seconds = pace * (self.cost.at(rows) + self.level * self.pending)
+            taken = seconds + pace * chunk_rows * self.cost.at(1)
+            record = LaunchRecord(1, chunk_rows, drafted, 1 + accepted, taken)
             self.speculator.observe(record, [(7, _emitted(drafted, accepted))])
             self.seconds += seconds
             self.plain_seconds += pace * self.cost.at(1) * (1 + accepted)
         return self
+
+    def renew(self) -> None:
+        """Another request in the place of the one before."""
+        self.speculator._survivals[7] = Survival()
+
+    def lost(self, pace: float = 1.0) -> float:
+        """Plain steps lost beyond three percent."""
+        return (self.seconds - 1.03 * self.plain_seconds) / (pace * self.cost.at(1))
 
 
 def _round(*sequences: Sequence) -> Step:
@@ -110,6 +136,71 @@ def test_it_never_loses_more_than_five_steps_and_three_percent(cost: RowCost, pa
     for _ in range(1500):
         machine.run(1)
         assert machine.seconds <= 1.03 * machine.plain_seconds + 5 * cost.at(1) + 1e-9
+
+
+RISING = RowCost({1: 0.020, 2: 0.022, 5: 0.024})
+
+
+def test_rounds_for_which_no_draft_is_found_are_no_plain_steps() -> None:
+    """A captured round computes the rows that a draft would have had."""
+    machine = Machine(RISING, lambda _: 0, captured=True, found=0)
+    for _ in range(2000):
+        assert machine.run(1).lost() <= 5 + 1e-6
+
+
+@pytest.mark.parametrize("level", [0.0, 0.002])
+def test_requests_that_come_all_the_time_are_not_believed_in_at_a_loss(level: float) -> None:
+    """Each begins with good faith, and the launches of the others take its prompt along."""
+    machine = Machine(RISING, lambda _: 0, captured=True, level=level)
+    for number in range(2000):
+        if number % 4 == 0:
+            machine.renew()
+        assert machine.run(1, chunk_rows=number % 3).lost() <= 5 + 1e-6
+
+
+def test_what_is_drafted_behind_a_prompt_is_counted() -> None:
+    """Each request has one round, whose draft was made in its prompt's launch."""
+    made = AutomaticSpeculator(NgramDrafter(parse_shape("chain:4")), RISING, "a drafter")
+    level = 0.002
+    made._draft_cost = RowCost({1: level})
+    lost = 0.0
+    for number in range(1000):
+        one = Sequence(number, [1, 2], SamplingParams(), key=0)
+        drafted = made.depth(Step((Chunk(one, 0, 2, final=True),), (), (one,)))
+        made.observe(LaunchRecord(0, 2, 0, 1, 0.5), [])
+        more = made.depth(_round(one))
+        taken = RISING.at(1 + drafted) + level * more
+        made.observe(LaunchRecord(1, 0, drafted, 1, taken), [(number, _emitted(drafted, 0))])
+        made.forget(number)
+        lost += taken + level * drafted - 1.03 * RISING.at(1)
+        assert lost <= 5 * RISING.at(1) + 1e-9
+
+
+def test_a_stall_of_a_plain_launch_is_not_the_pace_of_the_machine() -> None:
+    machine = Machine(RISING, lambda _: 0).run(100)
+    assert machine.depths[-1] == machine.pending == 0
+    machine.run(1, pace=1000.0)
+    assert machine.speculator._pace < 1.5
+
+
+@pytest.mark.parametrize("measured_at", [0, 100])
+def test_a_machine_that_is_faster_than_measured_gives_no_credit(measured_at: int) -> None:
+    machine = Machine(RISING, lambda _: 0).run(measured_at)
+    for number in range(2000):
+        if number % 4 == 0:
+            machine.renew()
+        assert machine.run(1, pace=0.25).lost(0.25) <= 5 * (4 if measured_at else 1) + 1e-6
+
+
+def test_what_is_forgiven_as_a_stall_dies_out() -> None:
+    """Rounds with drafts take ten times what was planned: each time it looks like a stall."""
+    machine = Machine(RISING, lambda _: 0)
+    machine.cost = RowCost({1: 0.020, 2: 0.200, 5: 0.200})
+    for number in range(1, 20001):
+        if number % 4 == 0:
+            machine.renew()
+        forgiven = 2 + math.log2(1 + number / 64)
+        assert machine.run(1).lost() <= 5 + 9 * (1 + forgiven)
 
 
 def test_one_stall_of_the_machine_does_not_end_drafting() -> None:

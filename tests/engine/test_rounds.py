@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
+from alula.engine import rounds
 from alula.engine.core import Engine
 from alula.engine.events import Request
 from alula.engine.launch import build_dense
@@ -218,6 +222,27 @@ def test_captures_are_no_part_of_what_a_launch_takes(bench: Bench) -> None:
     assert answers(made, bench.cases, together=True) == bench.plain
     assert len(records) > 5
     assert min(record.seconds for record in records) < -900  # taken off where it fell
+
+
+def test_a_capture_begins_when_what_is_under_way_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the launch under way would seem to have taken no time, a gain of speculation."""
+    clock = [0.0]
+
+    def takes(seconds: float) -> Callable[..., Any]:
+        def passed(*_arguments: Any, **_named: Any) -> Any:
+            clock[0] += seconds
+            return SimpleNamespace(launch=lambda _lines: None)
+
+        return passed
+
+    monkeypatch.setattr(rounds.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(rounds.torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(rounds.torch.cuda, "synchronize", takes(20.0))
+    monkeypatch.setattr(rounds, "_Graph", takes(300.0))
+    lines = SimpleNamespace(count=1, spare=1, device=torch.device("cpu"), replaceable=())
+    made = rounds.CapturedRounds(lines, None)  # type: ignore[arg-type]
+    made.launch([0], 0, 0, rounds._GREEDY)
+    assert (clock[0], made.capturing) == (320.0, 300.0)
 
 
 def test_sizes_are_powers_of_two_up_to_the_most() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 import torch
 
-from alula.errors import ResourceError, UsageError
+from alula.errors import ResourceError, ShortageError, UsageError
 from alula.ops.memory import memory_for
 
 CUDA_SAID = (
@@ -41,16 +43,48 @@ def test_a_gpu_says_what_was_asked_and_is_free(on_gpu: torch.device) -> None:
     [
         (MemoryError("Unable to allocate 8.00 GiB"), "Unable to allocate 8.00 GiB"),
         (RuntimeError(CPU_SAID), "9 bytes more were asked for"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "[Errno 12] Cannot allocate memory"),
+        (RuntimeError("CUDA error: out of memory\nhints"), "CUDA error: out of memory"),
+        (RuntimeError("Triton Error [CUDA]: out of memory"), "Triton Error [CUDA]: out of memory"),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"),
+            "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`",
+        ),
     ],
 )
-def test_a_cpu_says_what_was_asked(error: Exception, said: str) -> None:
+def test_whatever_runs_out_of_memory_says_so_in_its_own_way(error: Exception, said: str) -> None:
     with pytest.raises(ResourceError) as caught, memory_for("x", torch.device("cpu"), "y"):
         raise error
     assert caught.value.why == said
 
 
+def test_the_end_of_a_capture_does_not_hide_what_broke_it() -> None:
+    with pytest.raises(ShortageError) as caught, memory_for("x", torch.device("cpu"), "y"):
+        try:
+            raise torch.OutOfMemoryError(CUDA_SAID)
+        finally:
+            raise RuntimeError("CUDA error: operation failed due to a previous error")
+    assert caught.value.why == "846.00 MiB more were asked for"
+
+
+def test_who_is_nearest_names_it() -> None:
+    inner = memory_for("the inner", torch.device("cpu"), "lower that")
+    with (
+        pytest.raises(ShortageError, match="no memory for the inner") as caught,
+        memory_for("the outer", torch.device("cpu"), "lower this"),
+        inner,
+    ):
+        raise MemoryError
+    assert caught.value.fix == "lower that"
+
+
 @pytest.mark.parametrize(
-    "error", [RuntimeError("CUDA error: an illegal memory access"), UsageError("a", "b", "c")]
+    "error",
+    [
+        RuntimeError("CUDA error: an illegal memory access"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        UsageError("a", "b", "c"),
+    ],
 )
 def test_other_errors_stay_what_they_are(error: Exception) -> None:
     with pytest.raises(type(error)) as caught, memory_for("x", torch.device("cpu"), "y"):

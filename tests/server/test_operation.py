@@ -18,8 +18,9 @@ import openai
 import pytest
 import torch
 
-from alula.errors import UsageError
-from alula.server.serve import ServerOptions
+from alula.errors import AlulaError, LengthError, ResourceError, ShortageError, UsageError
+from alula.server.messages import Problem
+from alula.server.serve import ServerOptions, ServingError
 from serving import ServerProcess, events, wait_for
 
 BODY = {"model": "model", "prompt": "Wings", "max_tokens": 900, "ignore_eos": True}
@@ -302,6 +303,50 @@ def test_a_slow_reader_gets_all_of_its_answer_while_draining(tool_model: Path) -
                 last = last[-100:] + data
         assert b"data: [DONE]" in last
         assert server.process.wait(20) == 0
+
+
+SHORT = """
+import sys
+if "alula.server.engine_process" in sys.orig_argv:
+    import torch
+    from alula.engine.runner import Runner
+    compute = Runner._compute
+
+    def compute_or_run_short(self, launch, *rest):
+        if len(launch.ids) > 60:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 846.00 MiB.")
+        return compute(self, launch, *rest)
+
+    Runner._compute = compute_or_run_short
+"""
+
+
+def test_a_launch_short_of_memory_ends_those_in_it_and_nobody_else(
+    tool_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the server's fault and may pass, so that to try again makes sense."""
+    (tmp_path / "sitecustomize.py").write_text(SHORT)
+    monkeypatch.syspath_prepend(tmp_path)
+    options = ("--dtype", "float32", "--speculation", "off", "--max-sequences", "1")
+    with ServerProcess(tool_model, *options) as server:
+        with Streaming(server, max_tokens=300):
+            long, refused = in_background(lambda: post(server, prompt=[5] * 100, max_tokens=2))
+            wait_for(lambda: server.metric("alula_waiting") == 1, 5, "the long prompt")
+            waiting, answered = in_background(lambda: post(server, max_tokens=2))
+            wait_for(lambda: server.metric("alula_waiting") == 2, 5, "the short prompt")
+        long.join()
+        waiting.join()
+        assert (refused[0].status_code, refused[0].headers["retry-after"]) == (503, "1")
+        assert (
+            "100 prompt tokens; 846.00 MiB more were asked" in refused[0].json()["error"]["message"]
+        )
+        assert answered[0].status_code == 200
+        assert post(server, max_tokens=2).status_code == 200
+
+
+@pytest.mark.parametrize("kind", [UsageError, LengthError, ResourceError, ShortageError])
+def test_the_server_ends_with_the_code_of_what_ended_its_engine(kind: type[AlulaError]) -> None:
+    assert ServingError(Problem.of(kind("a", "b", "c"))).exit_code == kind.exit_code > 1
 
 
 @pytest.mark.parametrize("key", ["", "  ", "naïve", "two words"])

@@ -27,7 +27,8 @@ _ALLOWED_PLAIN_STEPS = 5
 _MEMORY = 0.9  # of a mean that follows the machine's speed, per launch
 _STALL, _STALLS_APART = 4.0, 64
 """A round that takes longer than so many times what was planned was held up by something else, and
-is booked as planned; but only once in so many launches, since rounds that are slow often are slow.
+is booked as planned; but only once in so many launches, and in twice as many each time, since
+rounds that are slow often are slow, and what is forgiven at a steady rate is bounded by nothing.
 """
 
 
@@ -48,7 +49,7 @@ class AutomaticSpeculator(Speculator):
         self._what = what
         self._draft_cost: RowCost | None = None
         self._pace = 1.0
-        self._since_stall = _STALLS_APART
+        self._since_stall = self._stalls_apart = _STALLS_APART
         self.abandon()
 
     def abandon(self) -> None:
@@ -100,24 +101,52 @@ class AutomaticSpeculator(Speculator):
         for sequence_id, emitted in rounds:
             if emitted.drafted:
                 self._survivals[sequence_id].observe(emitted.drafted, emitted.accepted)
-        if not rounds or record.chunk_rows:
-            return
-        self._since_stall += 1
-        plain = self._cost.at(record.sequences)
-        tokens = record.emitted / record.sequences
-        if record.draft_nodes == 0:
-            self._pace = _MEMORY * self._pace + (1 - _MEMORY) * record.seconds / plain
-            self._policy.record(verified._replace(plain_seconds=plain), 1, plain)
+        drafted = self._unbooked[0]
+        if rounds:
+            tokens = sum(len(emitted.tokens) for _, emitted in rounds) / len(rounds)
+            self._book(record, tokens, verified, drafted)
         else:
-            seconds = self._forgiven(record.seconds / self._pace, verified)
-            self._policy.record(verified._replace(plain_seconds=plain), tokens, seconds)
+            self._policy.record(verified, 0, drafted.depth * self._level_seconds(1))
 
-    def _forgiven(self, seconds: float, planned: Choice) -> float:
+    def _book(self, record: LaunchRecord, tokens: float, verified: Choice, drafted: Choice) -> None:
+        """Enter a launch that verified one choice's draft and made another's.
+
+        One with prompt chunks takes as much longer as planned, since its time is mostly theirs.
+        No other takes less: what seems to is a sign that the machine has become faster, for plain
+        launches too.
+        """
+        plain = self._cost.at(record.sequences)
+        drafts = drafted.depth * self._level_seconds(record.sequences)
+        planned = self._cost.at(record.sequences + record.draft_nodes) + drafts
+        seconds = planned
+        if not record.chunk_rows:
+            self._since_stall += 1
+            if self._is_plain(record, verified, drafted):
+                self._follow(record.seconds / planned)
+            else:
+                taken = self._forgiven(record.seconds / self._pace, max(planned, verified.seconds))
+                seconds = max(taken, planned)
+        self._policy.record(verified._replace(plain_seconds=plain), tokens, seconds)
+
+    def _is_plain(self, record: LaunchRecord, verified: Choice, drafted: Choice) -> bool:
+        """Whether nothing of a launch is the drafts'. A captured round computes the rows of all
+        nodes there may be, also where the drafter found none.
+        """
+        is_captured = self._draft_cost is not None
+        return not (verified.depth or drafted.depth if is_captured else record.draft_nodes)
+
+    def _follow(self, pace: float) -> None:
+        """The machine's pace in one launch; a stall is none."""
+        pace = min(pace, _STALL * self._pace)
+        self._pace = _MEMORY * self._pace + (1 - _MEMORY) * pace
+
+    def _forgiven(self, seconds: float, planned: float) -> float:
         """The seconds of a round, or what was planned where the machine stalled."""
-        if seconds <= _STALL * planned.seconds or self._since_stall < _STALLS_APART:
+        if seconds <= _STALL * planned or self._since_stall < self._stalls_apart:
             return seconds
         self._since_stall = 0
-        return planned.seconds
+        self._stalls_apart *= 2
+        return planned
 
     def forget(self, sequence_id: int) -> None:
         """A sequence has ended."""

@@ -23,9 +23,12 @@ from alula.engine.speculator import Speculator
 from alula.errors import UsageError
 from alula.models.decoder import Decoder
 from alula.models.load import LoadedModel
+from alula.ops.memory import memory_for
 from alula.sampling.grammar import Grammars
 from alula.sampling.noise import fresh_seed, request_key
 from alula.sampling.params import SamplingParams
+
+_LOWER = "lower the number of sequences (--max-sequences) or of cached tokens (--cache-tokens)"
 
 
 class _Launched(NamedTuple):
@@ -69,16 +72,17 @@ class Engine:
             drafter=speculator.keeps_keys,
         )
         reach = size.max_length + 2 * round_rows + 1
-        lines = Lines(
-            count=settings.max_sequences,
-            max_length=size.max_length,
-            pages_per_line=-(-reach // settings.page_size) + 1,
-            draft_nodes=speculator.shape.nodes,
-            vocab_size=self._vocab_size,
-            spare_page=size.pages,
-            device=decoder.device,
-        )
-        drafting = speculator.begin(lines, size.pages + 1, settings.page_size)
+        with memory_for("the lines of sequences and the drafter's keys", decoder.device, _LOWER):
+            lines = Lines(
+                count=settings.max_sequences,
+                max_length=size.max_length,
+                pages_per_line=-(-reach // settings.page_size) + 1,
+                draft_nodes=speculator.shape.nodes,
+                vocab_size=self._vocab_size,
+                spare_page=size.pages,
+                device=decoder.device,
+            )
+            drafting = speculator.begin(lines, size.pages + 1, settings.page_size)
         self.grammars = Grammars(model.tokenizer, self._vocab_size)
         self._constraint = Constraint(self.grammars)
         self._runner = Runner(
@@ -100,6 +104,8 @@ class Engine:
         self._landed = 0.0
         self._lock = threading.RLock()
         self.observers: list[Callable[[LaunchRecord], None]] = []
+        self.failed: list[Request] = []
+        """Those that the last failure of a step was about; others were still waiting."""
 
     @property
     def launches(self) -> Mapping[str, int]:
@@ -170,7 +176,9 @@ class Engine:
             except BaseException:
                 self._ahead = None
                 self._speculator.abandon()
-                self.scheduler.abandon()
+                ids = {sequence.id for sequence in self.scheduler.abandon()}
+                requests = self._requests.values()
+                self.failed = [r for r in requests if any(a.sequence.id in ids for a in r.answers)]
                 raise
 
     def _step(self) -> None:
@@ -186,7 +194,8 @@ class Engine:
     def _launch(self, step: Step | None) -> _Launched | None:
         if step is None:
             return None
-        self._prepare(step)
+        with memory_for("what is asked of a sequence", self._runner.lines.device, _LOWER):
+            self._prepare(step)
         started = self._clock()
         flight = self._runner.launch(step, self._speculator.depth(step))
         return _Launched(step, flight, started)

@@ -20,10 +20,12 @@ from alula.engine.speculator import speculator as make_speculator
 from alula.errors import UsageError
 from alula.models.load import load
 from alula.models.progress import Progress, silent
+from alula.ops.memory import memory_for
 from alula.sampling.params import SamplingParams
 
 Prompt = str | Sequence[int] | Mapping[str, Any]
 Message = Mapping[str, Any]
+_SMALLER = "go without it (--speculation off), choose a smaller one, or a device with more memory"
 Watcher = Callable[[Request, Delta], None]
 
 
@@ -58,7 +60,8 @@ class LLM:
         self.model = load(
             model, device=device_named(device), dtype=dtype, progress=progress or silent
         )
-        self.speculator = make_speculator(wish, self.model.decoder)
+        with memory_for("the drafter", self.model.decoder.device, _SMALLER):
+            self.speculator = make_speculator(wish, self.model.decoder)
         self.engine = Engine(self.model, settings, self.speculator)
 
     @property

@@ -136,6 +136,8 @@ class CapturedRounds(Rounds):
         return graph.launch(lines)
 
     def _capture(self, size: Size) -> _Graph:
+        # What is under way still takes its own time, and a capture waits for it anyway.
+        torch.cuda.synchronize(self._lines.device)
         started = time.perf_counter()
         what = f"a captured round of {size.sequences} sequences"
         fix = (

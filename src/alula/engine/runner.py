@@ -126,7 +126,8 @@ class Runner:
 
     def collect(self, step: Step, flight: Flight) -> list[Emitted]:
         """What the rounds and then the final chunks of `step` emitted; waits for the launch."""
-        return self._report(step, flight.outcome, flight.read())
+        with memory_for("what a launch brought", self.lines.device, _LOWER, note=_size(step)):
+            return self._report(step, flight.outcome, flight.read())
 
     def _launch_dense(self, step: Step, depth: int) -> Flight:
         assert self.rounds is not None

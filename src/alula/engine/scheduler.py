@@ -257,16 +257,18 @@ class Scheduler:
             if sequence not in held:
                 self._vacate(sequence)
 
-    def abandon(self) -> None:
+    def abandon(self) -> tuple[Sequence, ...]:
         """Give up a launch that failed. What it wrote is not trusted: all running sequences start
-        over from the tokens that are known.
+        over from the tokens that are known. Returns them.
         """
         self._flight = None
-        for sequence in reversed(tuple(self._running)):
+        given_up = tuple(self._running)
+        for sequence in reversed(given_up):
             if sequence.status is Status.FINISHED:
                 self._vacate(sequence)
             else:
                 self._preempt(sequence)
+        return given_up
 
     def _commit_chunk(self, part: Chunk, tokens: abc.Sequence[int]) -> None:
         sequence = part.sequence

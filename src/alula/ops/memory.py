@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
-from alula.errors import ResourceError
+from alula.errors import ShortageError
 
 _ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+ \w+)")
 _GIB = 1 << 30
+_SAYINGS = ("out of memory", "allocate memory", "alloc_cpu", "ALLOC_FAILED")
+"""How those say it that have no error of their own: CUDA's runtime and Triton's driver, the CPU's
+allocator and its mappings, cuBLAS.
+"""
 
 
 @contextmanager
@@ -19,25 +24,36 @@ def memory_for(what: str, device: torch.device, fix: str, *, note: str = "") -> 
     """Whoever runs out of memory in here is told for what, how much was asked for and is free, and
     which setting to lower (`fix`). `note`: what the memory depends on.
 
-    Raises ResourceError.
+    Raises ShortageError.
     """
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
-        if not _is_shortage(error):
+    except (MemoryError, RuntimeError, OSError) as error:
+        shortage = _shortage(error)
+        if shortage is None:
             raise
-        why = "; ".join(part for part in (note, _said(error), _free(device)) if part)
-        raise ResourceError(f"no memory for {what}", why, fix) from error
+        why = "; ".join(part for part in (note, _said(shortage), _free(device)) if part)
+        raise ShortageError(f"no memory for {what}", why, fix) from error
 
 
-def _is_shortage(error: Exception) -> bool:
-    # The CPU's allocator has no error of its own.
+def _shortage(error: BaseException | None) -> BaseException | None:
+    """What first ran out of memory, of an error and those in whose wake it came: where a capture
+    runs out, its end fails as well.
+    """
+    while error is not None and not _is_shortage(error):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _is_shortage(error: BaseException) -> bool:
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
-    return "allocate memory" in str(error) or "alloc_cpu" in str(error)
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError) and any(said in str(error) for said in _SAYINGS)
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     asked = _ASKED.search(str(error))
     return f"{asked[1]} more were asked for" if asked else str(error).partition("\n")[0]
 

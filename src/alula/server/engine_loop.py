@@ -106,12 +106,14 @@ class Loop:
             self._tell(True, list(self._pieces()))
 
     def _give_up(self, error: Exception) -> None:
-        """A launch that failed once would fail for ever: everyone in it is told."""
+        """A launch that failed once would fail for ever: everyone in it is told. Who still waits
+        has another launch, but where none was under way there is none that would not fail.
+        """
         traceback.print_exception(error)
-        ids = list(self._requests)
-        for request in self._requests.values():
-            self._engine.abort(request)
-        self._requests.clear()
+        failed = self._engine.failed or list(self._requests.values())
+        ids = [number for number, request in self._requests.items() if request in failed]
+        for number in ids:
+            self._engine.abort(self._requests.pop(number))
         self._link.send(Failed(ids, Problem.of(error)))
 
     def _pieces(self) -> Iterator[Piece]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import uvicorn
 from starlette.middleware.cors import CORSMiddleware
 
-from alula.errors import AlulaError, MachineError, ModelError, ResourceError, UsageError
+from alula.errors import AlulaError, MachineError, UsageError
 from alula.models.progress import Progress, silent
 from alula.server.app import make_app
 from alula.server.engine_client import EngineClient
@@ -62,9 +62,7 @@ class ServingError(AlulaError):
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.what, problem.why, problem.fix)
-        kinds = (UsageError, ModelError, MachineError, ResourceError)
-        codes = {kind.__name__: kind.exit_code for kind in kinds}
-        self.exit_code = codes.get(problem.kind, 1)  # type: ignore[misc]
+        self.exit_code = problem.exit_code  # type: ignore[misc]
 
 
 def serve(

@@ -87,6 +87,18 @@ def test_a_row_is_the_same_in_any_company(launch: str, device: torch.device) -> 
         assert torch.equal(world.attend(some), whole[some])
 
 
+TILES = (Tile(4, 16), Tile(4, 16, 1, 4, 2), Tile(4, 16, 1, 2, 1), Tile(16, 64, 1, 8))
+
+
+@pytest.mark.parametrize("d", [64, 128])
+def test_all_tiles_there_are_give_the_same_bits(d: int, device: torch.device) -> None:
+    """A prompt's, a chain's and a tree's: with other warps, and other matrix instructions."""
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float16
+    world = World(LAUNCHES["trees and chunks"], device, dtype, Heads(4, 1), d)
+    first, *others = (world.attend(tile=tile) for tile in TILES)
+    assert all(torch.equal(other, first) for other in others)
+
+
 @pytest.mark.parametrize("root", [61, 126])
 @pytest.mark.parametrize("spread", [1, 3])
 def test_a_path_of_a_tree_is_the_chain_of_its_nodes(
