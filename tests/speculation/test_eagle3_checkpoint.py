@@ -163,8 +163,11 @@ def test_settings_that_are_not_run_are_refused_by_name(saved, entries, named):
 
 
 def test_files_that_are_missing_or_damaged_are_named(saved, tmp_path):
-    with pytest.raises(ModelError, match=r"config\.json"):
+    with pytest.raises(ModelError, match="there is no such folder"):
         load(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelError, match=r"it has no config\.json"):
+        load(tmp_path / "empty")
     (saved / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(ModelError, match=r"model\.safetensors is damaged"):
         load(saved)
