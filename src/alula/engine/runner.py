@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 _LOWER = (
-    "lower the rows of a launch (--max-sequences, --chunk-rows, the draft) or the cached tokens "
-    "(--cache-tokens)"
+    "lower the rows of a launch (--max-sequences, the draft's nodes; chunk_rows in Python) or the "
+    "cached tokens (--cache-tokens)"
 )
 
 

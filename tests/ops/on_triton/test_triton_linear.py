@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from alula.ops.linear import DenseWeight, linear, linear_fp32
+from alula.ops.triton import linear as module
 from alula.ops.triton.linear import lay_out
 from alula.ops.triton.tiles import Tile, choose, distinct, restricted, table
 
@@ -92,6 +95,17 @@ def test_a_tile_that_adds_in_another_order_is_not_used(
     assert distinct(laid_out.table) == (tiles[0], *tiles[2:])
 
 
-def test_a_launch_can_be_compiled_ahead(device: torch.device) -> None:
+def test_a_launch_is_compiled_ahead_as_it_would_be_made(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tiled = lay_out(weight((40, 48), device, torch.float16))
-    tiled.compile(distinct(tiled.table)[0], 3, torch.float32)
+    tile, asked = distinct(tiled.table)[0], []
+
+    def warmup(*tensors: torch.Tensor, **named: object) -> None:
+        asked.append((tensors[0].shape, tensors[0].device.type, named))
+
+    monkeypatch.setattr(module, "linear_kernel", SimpleNamespace(warmup=warmup))
+    tiled.compile(tile, 3, torch.float32)
+    programs, constants = tiled.tiling(3, tile)
+    named = {"grid": (programs,), "has_squares": False, **constants}
+    assert asked == [((3, 48), "meta", named)]
