@@ -34,7 +34,8 @@ _PROGRAMS, _TREE_PROGRAMS = 2, 4
 _MOST_SUMS = 1 << 17
 """Segments of all lanes that are summed apart: 64 MB with heads of 128 elements."""
 _COUNTERS = 4096
-_MERGE_STAGES = 5
+_MERGED_REGISTERS, _MOST_TOGETHER = 64, 8
+"""That a thread may fill with segments on their way to be merged, and how many of them at most."""
 _REGISTERS = 255
 """All that a thread can have; ptxas by itself takes fewer for one more block, and spills."""
 
@@ -86,6 +87,9 @@ class _RowPlan(Plan):
         most = segments.count(table.shape[1] * self._page_size)
         sums = count * self._heads.query * most
         scratch, arrivals = None, None
+        group = self._heads.query // self._heads.kv
+        merged = min(power_of_2(tile.rows * group), tile.lanes)
+        room = _MERGED_REGISTERS * 32 * tile.warps
         if tile.spread > 1:
             tails = 0 if tail is None else tile.rows
             scratch = torch.empty(sums * (d + 2), dtype=torch.float32, device=q.device)
@@ -97,7 +101,7 @@ class _RowPlan(Plan):
             *(most, sums, scale * math.log2(math.e)),
             *(q.stride(0), out.stride(0), table.stride(0), 0 if tail is None else tail.stride(0)),
             *(keys.stride(0), keys.stride(1)),
-            group=self._heads.query // self._heads.kv,
+            group=group,
             head_dim=d,
             page_size=self._page_size,
             has_tail=tail is not None,
@@ -105,7 +109,8 @@ class _RowPlan(Plan):
             block_queries=tile.lanes,
             block_keys=block_keys,
             block_dim=block_dim,
-            merge_stages=_MERGE_STAGES if tile.lanes < _LARGE_LANES else 1,
+            block_merged=merged,
+            merged_together=min(max(room // (merged * block_dim), 1), _MOST_TOGETHER),
             num_warps=tile.warps,
             num_stages=tile.stages,
             maxnreg=_REGISTERS,

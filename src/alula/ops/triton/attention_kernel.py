@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from alula.ops.triton.attention_sums import find, merge, nothing, visit
+from alula.ops.triton.attention_sums import find, gather, merge, nothing, put, visit
 from alula.ops.triton.overlap import release, wait
 from alula.ops.triton.segments import segment_of, segments_below, start_of
 
@@ -59,7 +59,8 @@ def attention_kernel(
     block_queries: tl.constexpr,
     block_keys: tl.constexpr,
     block_dim: tl.constexpr,
-    merge_stages: tl.constexpr,
+    block_merged: tl.constexpr,
+    merged_together: tl.constexpr,
     overlaps: tl.constexpr,
 ):
     """Programs (i, h, ·) compute rows i * tile_rows … for key-value head h.
@@ -103,6 +104,11 @@ def attention_kernel(
 
     from_stream, to_stream, is_needed = 0, lines, True
     if spreads:
+        merged = tl.arange(0, block_merged) // group
+        merged_row = first_row + merged
+        merged_here = (merged < tile_rows) & (merged_row < rows)
+        merged_end = tl.load(last + merged_row, mask=merged_here, other=-1).to(tl.int32) + 1
+        merged_lowest = tl.maximum(merged_end - window, first)
         from_segment = segment_of(tl.min(tl.where(lowest < own_end, lowest, _FAR), axis=0))
         shared = segments_below(tl.max(shared_end, axis=0)) - from_segment
         workers = tl.minimum(tl.maximum(shared, 1), spread)
@@ -196,7 +202,6 @@ def attention_kernel(
                     *(largest, tl.max(total, axis=1), mixed),
                 )
 
-        is_last = True
         if spreads:
             # All threads have stored before one of them says so, and none reads before it knows.
             counter = arrivals + tl.program_id(0) * tl.num_programs(1) + head
@@ -205,18 +210,15 @@ def attention_kernel(
             tl.debug_barrier()
             if is_last:
                 tl.store(counter, 0)
-                to_segment = segments_below(tl.max(own_end, axis=0))
-                for segment in tl.range(from_segment, to_segment, num_stages=merge_stages):
-                    sees = (start_of(segment) < own_end) & (start_of(segment + 1) > lowest)
-                    largest = tl.load(to_largest + segment, mask=sees, other=-float("inf"))
-                    total = tl.load(to_largest + sums + segment, mask=sees, other=0.0)
-                    from_mixed = to_mixed + segment * head_dim
-                    mixed = tl.load(from_mixed, mask=sees[:, None] & exists, other=0.0)
-                    sum_largest, sum_total, sum_mixed = merge(
-                        sum_largest, sum_total, sum_mixed, largest, total, mixed
-                    )
-        if is_last:
-            # A row that sees nothing is padding, and becomes zero; so does a negative zero.
-            mean = sum_mixed / tl.where(sum_total > 0, sum_total, 1.0)[:, None] + 0.0
-            to = out + row.to(tl.int64)[:, None] * out_stride + of_query
-            tl.store(to, mean.to(out.dtype.element_ty), mask=exists)
+                query_of = head * group + tl.arange(0, block_merged) % group
+                merged_place = (merged_row * tl.num_programs(1) * group + query_of) * segments
+                from_largest = scratch + sums * head_dim + merged_place
+                total, mixed = gather(
+                    *(scratch + merged_place * head_dim, from_largest, from_largest + sums),
+                    *(from_segment, segments_below(tl.max(own_end, axis=0))),
+                    *(merged_lowest, merged_end, merged_here),
+                    *(head_dim, block_dim, merged_together),
+                )
+                put(out, merged_row, query_of, total, mixed, merged_here, out_stride, head_dim)
+        else:
+            put(out, row, query, sum_total, sum_mixed, here, out_stride, head_dim)

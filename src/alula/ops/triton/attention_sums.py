@@ -14,6 +14,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from alula.ops.triton.segments import start_of
+
 
 @triton.jit
 def nothing(block_queries: tl.constexpr, block_dim: tl.constexpr):
@@ -105,3 +107,56 @@ def merge(largest, total, mixed, next_largest, next_total, next_mixed):
     total = tl.fma(total, kept, next_total * added)
     mixed = tl.fma(mixed, kept[:, None], next_mixed * added[:, None])
     return new, total, mixed
+
+
+@triton.jit
+def gather(
+    mixed,
+    largest,
+    totals,
+    from_segment,
+    to_segment,
+    lowest,
+    ends,
+    inside,
+    head_dim: tl.constexpr,
+    block_dim: tl.constexpr,
+    together: tl.constexpr,
+):
+    """The softmax of segments `from_segment` to `to_segment`, as programs left them at `mixed`
+    [lanes], `largest` and `totals`: the total weight [lanes] and the mix [lanes, block_dim].
+
+    Loads of `together` segments are under way at a time.
+    """
+    at = tl.arange(0, block_dim)[None, :]
+    exists = inside[:, None] & (at < head_dim)
+    of_all = tl.full(mixed.shape, -float("inf"), dtype=tl.float32)
+    total = tl.zeros(mixed.shape, dtype=tl.float32)
+    mix = tl.zeros((mixed.shape[0], block_dim), dtype=tl.float32)
+    for first in range(from_segment, to_segment, together):
+        found = ()
+        for i in tl.static_range(together):
+            segment = first + i
+            sees = inside & (start_of(segment) < ends) & (start_of(segment + 1) > lowest)
+            of_segment = tl.load(largest + segment, mask=sees, other=-float("inf"))
+            weight = tl.load(totals + segment, mask=sees, other=0.0)
+            from_mixed = mixed[:, None] + segment * head_dim + at
+            values = tl.load(from_mixed, mask=sees[:, None] & exists, other=0.0)
+            found = found + (of_segment, weight, values)
+        for i in tl.static_range(together):
+            of_all, total, mix = merge(
+                of_all, total, mix, found[3 * i], found[3 * i + 1], found[3 * i + 2]
+            )
+    return total, mix
+
+
+@triton.jit
+def put(out, row, query, total, mix, inside, out_stride, head_dim: tl.constexpr):
+    """Store the mean. A row that sees nothing is padding, and becomes zero; so does a negative
+    zero.
+    """
+    at = tl.arange(0, mix.shape[1])[None, :]
+    mean = mix / tl.where(total > 0, total, 1.0)[:, None] + 0.0
+    to = out + row.to(tl.int64)[:, None] * out_stride + query[:, None] * head_dim + at
+    exists = inside[:, None] & (at < head_dim)
+    tl.store(to, mean.to(out.dtype.element_ty), mask=exists)

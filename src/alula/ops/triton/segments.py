@@ -1,7 +1,7 @@
 """Positions in segments, each a sum of its own: what can be computed apart and added in order.
 
-Segment n of a row holds the same positions whatever the launch: 128 of them up to position 4,096,
-and twice as many for each further octave, so that a context of 131,072 has 112 segments and the
+Segment n of a row holds the same positions whatever the launch: 64 of them up to position 2,048,
+and twice as many for each further octave, so that a context of 131,072 has 128 segments and the
 longest is a thirty-second of the context. The numbers are those of a small floating-point format:
 four bits of mantissa below an exponent.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-SEGMENT_KEYS = 128
+SEGMENT_KEYS = 64
 """Of the short ones; a whole number of blocks of keys."""
 MANTISSA_BITS = 4
 UNIT = tl.constexpr(SEGMENT_KEYS)
