@@ -33,7 +33,7 @@ _PROGRAMS, _TREE_PROGRAMS = 2, 4
 """That a processor is given at most where tiles are spread; a tree's programs end sooner."""
 _MOST_SUMS = 1 << 17
 """Segments of all lanes that are summed apart: 64 MB with heads of 128 elements."""
-_COUNTERS = 4096
+_COUNTERS = 1 << 14
 _MERGED_REGISTERS, _MOST_TOGETHER = 64, 8
 """That a thread may fill with segments on their way to be merged, and how many of them at most."""
 _REGISTERS = 255
@@ -94,7 +94,7 @@ class _RowPlan(Plan):
             tails = 0 if tail is None else tile.rows
             scratch = torch.empty(sums * (d + 2), dtype=torch.float32, device=q.device)
             arrivals = _arrivals(q.device)
-            assert tiles * self._heads.kv <= len(arrivals)
+            assert count * self._heads.query <= len(arrivals)
         attention_kernel[(tiles, self._heads.kv, tile.spread + tails)](
             *(q, keys, values, out, rows.sequences, rows.last, rows.base, table, tail),
             *(scratch, arrivals, count, rows.first, self._window, tile.rows, tile.spread),
@@ -136,7 +136,7 @@ def choose(rows: Rows, page_size: int, heads: Heads, q: Tensor, processors: int)
     programs = max(ceil_div(count, tile_rows) * heads.kv, 1)
     spread = processors * (_TREE_PROGRAMS if has_tail else _PROGRAMS) // programs
     most = segments.count(rows.page_table.shape[1] * page_size)
-    if count * heads.query * most > _MOST_SUMS:
+    if count * heads.query * most > _MOST_SUMS or count * heads.query > _COUNTERS:
         spread = 1
     spread, stages = max(min(spread, most), 1), _STAGES
     if has_tail and is_small:
@@ -160,7 +160,7 @@ def plan(rows: Rows, page_size: int, heads: Heads, window: int | None = None) ->
 
 @cache
 def _arrivals(device: torch.device) -> Tensor:
-    """Counters of a tile's programs on a device, zero between launches: its last program resets
-    them. One launch at a time may use them.
+    """Counters of the programs that have summed for a lane, zero between launches: the last one
+    resets them. One launch at a time may use them.
     """
     return torch.zeros(_COUNTERS, dtype=torch.int32, device=device)

@@ -12,6 +12,14 @@ from alula.ops.triton.segments import segment_of, segments_below, start_of
 _FAR = tl.constexpr(1 << 30)
 
 
+@triton.jit
+def known(at, inside, other: tl.constexpr):
+    """Whole numbers that no kernel of this pass has written: read from where all processors see
+    them, since what is kept nearby may be older.
+    """
+    return tl.load(at, mask=inside, other=other, cache_modifier=".cg").to(tl.int32)
+
+
 @triton.jit(
     do_not_specialize=[
         "rows",
@@ -71,11 +79,10 @@ def attention_kernel(
     those that a node of a tree reads for itself, from the segment of its base on. One program
     reads them all, or, if it `spreads`, program p of the first `spread` takes every spread-th
     segment of the former, and each program behind takes the latter of one row. They leave their
-    sums in `scratch`, [sums, head_dim] mixed, then [sums] largest, then [sums] totals, and the
-    last to arrive merges them.
+    sums in `scratch`, [sums, head_dim] mixed, then [sums] largest, then [sums] totals, and of each
+    lane the last to arrive merges them.
     """
     release(overlaps)
-    wait(overlaps)
     first_row = tl.program_id(0) * tile_rows
     end_row = tl.minimum(first_row + tile_rows, rows)
     head, part = tl.program_id(1), tl.program_id(2)
@@ -89,16 +96,16 @@ def attention_kernel(
     of_query = query[:, None] * head_dim + at[None, :]
     exists = here[:, None] & (at < head_dim)[None, :]
 
-    first_line = tl.load(sequences + first_row).to(tl.int32)
-    lines = tl.load(sequences + end_row - 1).to(tl.int32) - first_line + 1
-    sequence = tl.load(sequences + row, mask=here, other=-1).to(tl.int32)
-    own_end = tl.load(last + row, mask=here, other=-1).to(tl.int32) + 1
-    q_tile = tl.load(q + row.to(tl.int64)[:, None] * q_stride + of_query, mask=exists, other=0.0)
+    # What rows are is read before the wait (see `overlap`).
+    first_line = known(sequences + first_row, True, 0)
+    lines = known(sequences + end_row - 1, True, 0) - first_line + 1
+    sequence = known(sequences + row, here, -1)
+    own_end = known(last + row, here, -1) + 1
     lowest = tl.maximum(own_end - window, first)
     shared_end = own_end
     if has_tail:
-        root_of = tl.load(base + sequence, mask=here, other=0).to(tl.int32)
-        in_tree = tl.load(tail + row.to(tl.int64) * tail_stride, mask=here, other=-1) >= 0
+        root_of = known(base + sequence, here, 0)
+        in_tree = known(tail + row.to(tl.int64) * tail_stride, here, -1) >= 0
         own_start = start_of(segment_of(root_of))
         shared_end = tl.where(in_tree, tl.minimum(own_start, own_end), own_end)
 
@@ -107,15 +114,17 @@ def attention_kernel(
         merged = tl.arange(0, block_merged) // group
         merged_row = first_row + merged
         merged_here = (merged < tile_rows) & (merged_row < rows)
-        merged_end = tl.load(last + merged_row, mask=merged_here, other=-1).to(tl.int32) + 1
+        merged_end = known(last + merged_row, merged_here, -1) + 1
         merged_lowest = tl.maximum(merged_end - window, first)
         from_segment = segment_of(tl.min(tl.where(lowest < own_end, lowest, _FAR), axis=0))
         shared = segments_below(tl.max(shared_end, axis=0)) - from_segment
         workers = tl.minimum(tl.maximum(shared, 1), spread)
-        arrivers, is_needed = workers, part < workers
+        arrivers, arrives, is_needed = workers, merged_here, part < workers
         if has_tail:
-            arrivers += tl.sum((in_tree & (lane % group == 0)).to(tl.int32), axis=0)
+            of_tree = known(tail + merged_row.to(tl.int64) * tail_stride, merged_here, -1) >= 0
+            arrivers = workers + of_tree.to(tl.int32)
             if part >= spread:
+                arrives = of_tree & (merged == part - spread)
                 from_stream = lines + part - spread
                 to_stream = from_stream + 1
                 is_of_part = in_tree & (row == first_row + part - spread)
@@ -123,7 +132,10 @@ def attention_kernel(
     elif has_tail:
         to_stream += end_row - first_row
 
+    wait(overlaps)
     if is_needed:
+        q_at = row.to(tl.int64)[:, None] * q_stride + of_query
+        q_tile = tl.load(q + q_at, mask=exists, other=0.0)
         sum_largest = tl.full((block_queries,), -float("inf"), dtype=tl.float32)
         sum_total = tl.zeros((block_queries,), dtype=tl.float32)
         sum_mixed = tl.zeros((block_queries, block_dim), dtype=tl.float32)
@@ -204,21 +216,22 @@ def attention_kernel(
 
         if spreads:
             # All threads have stored before one of them says so, and none reads before it knows.
-            counter = arrivals + tl.program_id(0) * tl.num_programs(1) + head
+            merged_query = head * group + tl.arange(0, block_merged) % group
+            merged_lane = merged_row * tl.num_programs(1) * group + merged_query
             tl.debug_barrier()
-            is_last = tl.atomic_add(counter, 1, sem="acq_rel") == arrivers - 1
+            before = tl.atomic_add(arrivals + merged_lane, 1, mask=arrives, sem="acq_rel")
+            is_last = arrives & (before == arrivers - 1)
             tl.debug_barrier()
-            if is_last:
-                tl.store(counter, 0)
-                query_of = head * group + tl.arange(0, block_merged) % group
-                merged_place = (merged_row * tl.num_programs(1) * group + query_of) * segments
-                from_largest = scratch + sums * head_dim + merged_place
+            if tl.max(is_last.to(tl.int32), axis=0) > 0:
+                tl.store(arrivals + merged_lane, 0, mask=is_last)
+                from_mixed = scratch + merged_lane * segments * head_dim
+                from_largest = scratch + sums * head_dim + merged_lane * segments
                 total, mixed = gather(
-                    *(scratch + merged_place * head_dim, from_largest, from_largest + sums),
+                    *(from_mixed, from_largest, from_largest + sums),
                     *(from_segment, segments_below(tl.max(own_end, axis=0))),
-                    *(merged_lowest, merged_end, merged_here),
+                    *(merged_lowest, merged_end, is_last),
                     *(head_dim, block_dim, merged_together),
                 )
-                put(out, merged_row, query_of, total, mixed, merged_here, out_stride, head_dim)
+                put(out, merged_row, merged_query, total, mixed, is_last, out_stride, head_dim)
         else:
             put(out, row, query, sum_total, sum_mixed, here, out_stride, head_dim)

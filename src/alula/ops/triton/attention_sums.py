@@ -82,7 +82,9 @@ def visit(
     position = block + tl.arange(0, block_keys)
     place = (slot // page_size).to(tl.int64) * page_stride + slot % page_size * head_dim
     at = tl.arange(0, q.shape[1])[None, :]
-    inside = ((position >= low) & (position < end))[:, None] & (at < head_dim)
+    inside = ((position >= low) & (position < end))[:, None]
+    if q.shape[1] != head_dim:
+        inside = inside & (at < head_dim)
     k = tl.load(keys + place[:, None] + at, mask=inside, other=0.0)
     v = tl.load(values + place[:, None] + at, mask=inside, other=0.0)
     scores = tl.dot(q, tl.trans(k), input_precision="ieee")

@@ -222,8 +222,8 @@ def embed_kernel(
     overlaps: tl.constexpr,
 ):
     """Program r looks row r up, and zeroes its sums of squares that are to come."""
-    release(overlaps)
     wait(overlaps)
+    release(overlaps)  # not before: see `overlap`
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, block)
     inside = lane < width

@@ -41,13 +41,13 @@ def pair_kernel(
     overlaps: tl.constexpr,
 ):
     """Program (r, 0) makes the embedding's half of pair r and zeroes its room, (r, 1) the rest."""
-    release(overlaps)
     row, is_hidden = tl.program_id(0).to(tl.int64), tl.program_id(1) == 1
     at, low = tl.arange(0, block), tl.arange(0, block_half)
     inside = at < width
     weight = tl.load(tl.where(is_hidden, hidden_norm, embedding_norm) + at, mask=inside, other=0.0)
     frequency = tl.load(frequencies + low, mask=low < half, other=0.0)
     wait(overlaps)
+    release(overlaps)  # not before: see `overlap`
     if is_hidden:
         source = row
         if sources is not None:
