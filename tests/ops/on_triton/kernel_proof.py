@@ -345,6 +345,16 @@ def resources(cubin: bytes) -> dict[str, int]:
     return {name.lower(): int(value) for name, value in found.items()}
 
 
+def overlap(ptx: str) -> dict[str, Any]:
+    """Whether it lets the next kernel begin before it waits, and how it reads until then."""
+    before, wait, _ = ptx.partition("griddepcontrol.wait")
+    return {
+        "waits": bool(wait),
+        "releases_first": "griddepcontrol.launch_dependents" in before,
+        "reads_first": sorted(set(re.findall(r"ld\.global\S*", before))) if wait else [],
+    }
+
+
 def chosen(extent: str, architecture: int) -> Iterator[Callable[[], Any]]:
     """The launches that `extent` asks for."""
     if extent == "too large":
@@ -387,6 +397,7 @@ def main() -> None:
                 "instructions": kernel.asm["ptx"].count(";\n"),
                 "inexact": sorted(set(re.findall(INEXACT, kernel.asm["ptx"]))),
                 "fuses": kernel.metadata.enable_fp_fusion,
+                **overlap(kernel.asm["ptx"]),
                 **resources(kernel.asm["cubin"]),
             }
             print(json.dumps(line), flush=True)

@@ -30,6 +30,9 @@ TRAINING = {
 }
 """Kernels no token depends on. All others leave it to nobody which products and sums are fused:
 the compiler once rotated by one formula in a joined kernel and by another in one of its own."""
+FIRST_OF_A_PASS = {"embed_kernel", "pair_kernel"}
+"""Kernels that let no other begin before they have waited, so that what was there before a pass may
+be read without waiting."""
 KERNELS = {
     *EXACT,
     *TRAINING,
@@ -81,6 +84,13 @@ def check(kernels: list[dict[str, Any]], architecture: int) -> None:
         allowed = ALLOWED_STACK_OF_TREES if is_of_tree else ALLOWED_STACK
         assert kernel["stack"] <= allowed, kernel
         assert kernel["fuses"] == (kernel["kernel"] in TRAINING), kernel
+        overlaps = architecture >= 90 and kernel["kernel"] not in TRAINING
+        assert kernel["waits"] == overlaps, kernel
+        if kernel["kernel"] in FIRST_OF_A_PASS:
+            assert not kernel["releases_first"], kernel
+        if kernel["kernel"] == "attention_kernel":  # past what a processor has kept from before
+            assert all(".cg" in read for read in kernel["reads_first"]), kernel
+            assert bool(kernel["reads_first"]) == overlaps, kernel
         if kernel["kernel"] in EXACT:
             assert not kernel["inexact"], kernel
 

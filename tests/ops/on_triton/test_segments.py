@@ -41,7 +41,7 @@ def test_they_grow_with_the_context(device: torch.device) -> None:
     for start, length in zip(first, lengths, strict=False):
         assert length % segments.SEGMENT_KEYS == 0
         assert length == segments.SEGMENT_KEYS or length * 16 <= start <= length * 32
-    assert [first.index(end) for end in (4096, 8192, 131072)] == [32, 48, 112]
+    assert [first.index(end) for end in (2048, 4096, 131072)] == [32, 48, 128]
 
 
 def test_every_position_finds_its_own(device: torch.device) -> None:

@@ -92,6 +92,14 @@ def test_steps_divide_the_inner_size_where_they_can() -> None:
     assert Tile(16, 32, 32, 4, 3).fitted(1008).inner == 32
 
 
+def test_whole_steps_are_fetched_ahead_and_a_pipeline_has_what_is_left() -> None:
+    tile = Tile(16, 32, 64, 4, 1, 9)
+    assert tile.fitted(576) == tile
+    assert tile.fitted(512) == tile._replace(ahead=8)
+    assert tile.fitted(640) == tile._replace(stages=3)
+    assert tile.fitted(1008) == tile._replace(stages=3, ahead=0)
+
+
 def test_default_tiles_fit_the_smallest_shared_memory() -> None:
     for kind, known in read(FOLDER / "default.json").classes.items():
         for tile in known:

@@ -157,7 +157,7 @@ def test_sequences_of_many_rows_get_large_tiles_and_trees_small_ones() -> None:
     assert chosen(chains([(0, 100)])) == Tile(16, 64, warps=8)
     assert chosen(chains([(0, 100)]), torch.float32) == Tile(4, 16, warps=8)
     assert chosen(trees([9], [0] * 32)) == Tile(4, 16, warps=2, stages=1)
-    assert chosen(trees([9], [0] * 32), d=64) == Tile(4, 16, warps=4, stages=2)
+    assert chosen(trees([9], [0] * 32), d=64) == Tile(4, 16, warps=2, stages=1)
 
 
 def test_tiles_are_spread_where_processors_would_idle() -> None:
@@ -166,7 +166,8 @@ def test_tiles_are_spread_where_processors_would_idle() -> None:
     assert chosen(chains([(9000, 9001)] * 8), processors=132).spread == 4
     assert chosen(chains([(9000, 9001)] * 32), processors=132).spread == 1
     assert chosen(chains([(9000, 9400)]), processors=132).spread == 1
-    assert chosen(trees([9000], [0] * 32), processors=132).spread == 7
+    assert chosen(trees([9000], [0] * 32), processors=132).spread == 5
+    assert chosen(trees([9000], [0] * 32), processors=132, d=64).spread == 2
 
 
 def chosen(

@@ -74,6 +74,19 @@ def test_a_row_is_the_same_beside_any_number_of_rows(
         assert torch.equal(linear(x[-rows:], tiled), whole[-rows:])
 
 
+@pytest.mark.parametrize("inner", [256, 320, 200])
+def test_what_is_fetched_before_the_wait_changes_no_bit(
+    inner: int, device: torch.device, dtype: torch.dtype
+) -> None:
+    tiled = lay_out(weight((40, inner), device, dtype))
+    x = torch.randn(17, inner, device=device).to(dtype)
+    tile = Tile(16, 32, 64, 4, 3)
+    plain = tiled.multiply_in(tile, x, torch.float32)
+    for ahead in (1, 2, 4, 9):
+        found = tiled.multiply_in(tile._replace(ahead=ahead), x, torch.float32)
+        assert torch.equal(found, plain), ahead
+
+
 def test_a_tile_that_adds_in_another_order_is_not_used(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,16 +25,16 @@ _MOST_KEYS = 64
 _SMALL_LANES, _LARGE_LANES = 16, 64
 _SMALL_WARPS, _LARGE_WARPS = 4, 8
 _STAGES = 3
-_TREE_WARPS, _TREE_STAGES = 4, 2
-_WIDE_TREE_WARPS, _WIDE_TREE_STAGES, _WIDE_HEAD = 2, 1, 128
-"""A program of a tree visits few blocks: small ones, of which many run at a time, end sooner."""
+_SPREAD_STAGES = 1
+"""A program of a spread tile visits so few blocks that it has them all under way at once."""
+_TREE_WARPS, _WIDE_HEAD = 2, 128
 _NO_WINDOW = 1 << 30
-_PROGRAMS, _TREE_PROGRAMS = 2, 4
-"""That a processor is given at most where tiles are spread; a tree's programs end sooner."""
-_MOST_SUMS = 1 << 17
-"""Segments of all lanes that are summed apart: 64 MB with heads of 128 elements."""
+_PROGRAMS, _TREE_PROGRAMS, _WIDE_TREE_PROGRAMS = 2, 1.5, 3
+"""That a processor is given at most where tiles are spread, beside those of a tree's nodes."""
+_MOST_SUMS = 1 << 18
+"""Segments of all lanes that are summed apart: 128 MB with heads of 128 elements."""
 _COUNTERS = 1 << 14
-_MERGED_REGISTERS, _MOST_TOGETHER = 64, 8
+_MERGED_REGISTERS, _MOST_TOGETHER = 64, 10
 """That a thread may fill with segments on their way to be merged, and how many of them at most."""
 _REGISTERS = 255
 """All that a thread can have; ptxas by itself takes fewer for one more block, and spills."""
@@ -89,6 +89,8 @@ class _RowPlan(Plan):
         scratch, arrivals = None, None
         group = self._heads.query // self._heads.kv
         merged = min(power_of_2(tile.rows * group), tile.lanes)
+        of_group = power_of_2(group)
+        lanes = merged if tail is None else of_group
         room = _MERGED_REGISTERS * 32 * tile.warps
         if tile.spread > 1:
             tails = 0 if tail is None else tile.rows
@@ -110,7 +112,8 @@ class _RowPlan(Plan):
             block_keys=block_keys,
             block_dim=block_dim,
             block_merged=merged,
-            merged_together=min(max(room // (merged * block_dim), 1), _MOST_TOGETHER),
+            block_group=of_group,
+            merged_together=min(max(room // (lanes * block_dim), 1), _MOST_TOGETHER),
             num_warps=tile.warps,
             num_stages=tile.stages,
             maxnreg=_REGISTERS,
@@ -131,18 +134,23 @@ def choose(rows: Rows, page_size: int, heads: Heads, q: Tensor, processors: int)
     mean = max(count // max(len(rows.page_table), 1), 1)
     if is_small and not has_tail and mean * group >= _LARGE_LANES > lanes:
         lanes = _LARGE_LANES
-    warps = _SMALL_WARPS if is_small and lanes < _LARGE_LANES else _LARGE_WARPS
+    is_wide = q.shape[-1] >= _WIDE_HEAD
     tile_rows = min(mean, lanes // group)
     programs = max(ceil_div(count, tile_rows) * heads.kv, 1)
-    spread = processors * (_TREE_PROGRAMS if has_tail else _PROGRAMS) // programs
     most = segments.count(rows.page_table.shape[1] * page_size)
+    share: float = _PROGRAMS
+    if has_tail:
+        share = _WIDE_TREE_PROGRAMS if is_wide else _TREE_PROGRAMS
+    spread = max(min(int(processors * share / programs), most), 1)
     if count * heads.query * most > _MOST_SUMS or count * heads.query > _COUNTERS:
         spread = 1
-    spread, stages = max(min(spread, most), 1), _STAGES
-    if has_tail and is_small:
-        is_wide = q.shape[-1] >= _WIDE_HEAD
-        warps = _WIDE_TREE_WARPS if is_wide else _TREE_WARPS
-        stages = _WIDE_TREE_STAGES if is_wide else _TREE_STAGES
+    warps = _SMALL_WARPS if is_small and lanes < _LARGE_LANES else _LARGE_WARPS
+    if is_small and has_tail:
+        warps = _TREE_WARPS
+    elif is_small and is_wide and 1 < spread == most:
+        warps = _LARGE_WARPS
+    is_short = is_small and lanes < _LARGE_LANES and (has_tail or spread > 1)
+    stages = _SPREAD_STAGES if is_short else _STAGES
     return Tile(tile_rows, lanes, spread, warps, stages)
 
 

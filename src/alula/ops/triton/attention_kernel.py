@@ -5,19 +5,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from alula.ops.triton.attention_sums import find, gather, merge, nothing, put, visit
+from alula.ops.triton.attention_sums import conclude, find, known, merge, nothing, put, visit
 from alula.ops.triton.overlap import release, wait
 from alula.ops.triton.segments import segment_of, segments_below, start_of
 
 _FAR = tl.constexpr(1 << 30)
-
-
-@triton.jit
-def known(at, inside, other: tl.constexpr):
-    """Whole numbers that no kernel of this pass has written: read from where all processors see
-    them, since what is kept nearby may be older.
-    """
-    return tl.load(at, mask=inside, other=other, cache_modifier=".cg").to(tl.int32)
 
 
 @triton.jit(
@@ -68,6 +60,7 @@ def attention_kernel(
     block_keys: tl.constexpr,
     block_dim: tl.constexpr,
     block_merged: tl.constexpr,
+    block_group: tl.constexpr,
     merged_together: tl.constexpr,
     overlaps: tl.constexpr,
 ):
@@ -132,10 +125,11 @@ def attention_kernel(
     elif has_tail:
         to_stream += end_row - first_row
 
-    wait(overlaps)
     if is_needed:
-        q_at = row.to(tl.int64)[:, None] * q_stride + of_query
-        q_tile = tl.load(q + q_at, mask=exists, other=0.0)
+        from_q = q + row.to(tl.int64)[:, None] * q_stride + of_query
+        if not spreads:
+            wait(overlaps)
+            q_tile = tl.load(from_q, mask=exists, other=0.0)
         sum_largest = tl.full((block_queries,), -float("inf"), dtype=tl.float32)
         sum_total = tl.zeros((block_queries,), dtype=tl.float32)
         sum_mixed = tl.zeros((block_queries, block_dim), dtype=tl.float32)
@@ -174,10 +168,14 @@ def attention_kernel(
                     from_block = tl.maximum(start_of(segment), begin)
                     to_block = tl.minimum(start_of(segment + 1), end)
                     largest, total, mixed = nothing(block_queries, block_dim)
-                    next_at = find(from_block, *found, page_size, has_tail, block_keys)
+                    next_at = find(from_block, *found, page_size, has_tail, block_keys, not spreads)
+                    wait(overlaps)
+                    q_tile = tl.load(from_q, mask=exists, other=0.0)
                     for block in tl.range(from_block, to_block, block_keys, disable_licm=True):
                         slot = next_at
-                        next_at = find(block + block_keys, *found, page_size, has_tail, block_keys)
+                        next_at = find(
+                            block + block_keys, *found, page_size, has_tail, block_keys, not spreads
+                        )
                         largest, total, mixed = visit(
                             *(block, slot, low, end, q_tile, keys, values, lowest, ends),
                             *(largest, total, mixed, scale, page_stride),
@@ -192,10 +190,12 @@ def attention_kernel(
                 segment = segment_of(begin)
                 edge = start_of(segment + 1)
                 largest, total, mixed = nothing(block_queries, block_dim)
-                next_at = find(begin, *found, page_size, has_tail, block_keys)
+                next_at = find(begin, *found, page_size, has_tail, block_keys, not spreads)
                 for block in tl.range(begin, end, block_keys, disable_licm=True):
                     slot = next_at
-                    next_at = find(block + block_keys, *found, page_size, has_tail, block_keys)
+                    next_at = find(
+                        block + block_keys, *found, page_size, has_tail, block_keys, not spreads
+                    )
                     largest, total, mixed = visit(
                         *(block, slot, low, end, q_tile, keys, values, lowest, ends),
                         *(largest, total, mixed, scale, page_stride),
@@ -216,22 +216,44 @@ def attention_kernel(
 
         if spreads:
             # All threads have stored before one of them says so, and none reads before it knows.
+            wait(overlaps)
             merged_query = head * group + tl.arange(0, block_merged) % group
-            merged_lane = merged_row * tl.num_programs(1) * group + merged_query
+            counter = arrivals + merged_row * tl.num_programs(1) * group + merged_query
             tl.debug_barrier()
-            before = tl.atomic_add(arrivals + merged_lane, 1, mask=arrives, sem="acq_rel")
+            before = tl.atomic_add(counter, 1, mask=arrives, sem="acq_rel")
             is_last = arrives & (before == arrivers - 1)
             tl.debug_barrier()
             if tl.max(is_last.to(tl.int32), axis=0) > 0:
-                tl.store(arrivals + merged_lane, 0, mask=is_last)
-                from_mixed = scratch + merged_lane * segments * head_dim
-                from_largest = scratch + sums * head_dim + merged_lane * segments
-                total, mixed = gather(
-                    *(from_mixed, from_largest, from_largest + sums),
-                    *(from_segment, segments_below(tl.max(own_end, axis=0))),
-                    *(merged_lowest, merged_end, is_last),
-                    *(head_dim, block_dim, merged_together),
-                )
-                put(out, merged_row, merged_query, total, mixed, is_last, out_stride, head_dim)
+                tl.store(counter, 0, mask=is_last)
+                to_segment = segments_below(tl.max(own_end, axis=0))
+                query_heads = tl.num_programs(1) * group
+                if has_tail:  # mostly it is one row's that is last
+                    for n in range(0, tile_rows):
+                        if tl.max((is_last & (merged == n)).to(tl.int32), axis=0) > 0:
+                            of_group = tl.arange(0, block_group)
+                            of_row = merged == n
+                            conclude(
+                                *(scratch, out, first_row + n + of_group * 0),
+                                *(head * group + of_group, of_group < group),
+                                tl.max(tl.where(of_row, merged_lowest, 0), axis=0),
+                                tl.max(tl.where(of_row, merged_end, 0), axis=0),
+                                *(
+                                    from_segment,
+                                    to_segment,
+                                    query_heads,
+                                    segments,
+                                    sums,
+                                    out_stride,
+                                ),
+                                *(head_dim, block_dim, merged_together),
+                            )
+                else:
+                    conclude(
+                        *(scratch, out, merged_row, merged_query, is_last),
+                        *(merged_lowest, merged_end),
+                        *(from_segment, to_segment, query_heads, segments, sums, out_stride),
+                        *(head_dim, block_dim, merged_together),
+                    )
         else:
             put(out, row, query, sum_total, sum_mixed, here, out_stride, head_dim)
+    wait(overlaps)

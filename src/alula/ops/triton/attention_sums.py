@@ -26,6 +26,18 @@ def nothing(block_queries: tl.constexpr, block_dim: tl.constexpr):
 
 
 @triton.jit
+def known(at, inside, other: tl.constexpr, waited: tl.constexpr = False):
+    """Whole numbers that no kernel of this pass has written. Before the wait they are read from
+    where all processors see them, since what one of them has kept nearby may be older.
+    """
+    if waited:
+        found = tl.load(at, mask=inside, other=other)
+    else:
+        found = tl.load(at, mask=inside, other=other, cache_modifier=".cg")
+    return found.to(tl.int32)
+
+
+@triton.jit
 def find(
     block,
     low,
@@ -36,6 +48,7 @@ def find(
     page_size: tl.constexpr,
     has_tail: tl.constexpr,
     block_keys: tl.constexpr,
+    waited: tl.constexpr,
 ):
     """Slots of the keys at positions `block` …, of those from `low` to `end`, else 0.
 
@@ -46,11 +59,11 @@ def find(
     in_table = stored
     if has_tail:
         in_table = stored & (position < root)
-    page = tl.load(table + position // page_size, mask=in_table, other=0).to(tl.int32)
+    page = known(table + position // page_size, in_table, 0, waited)
     slot = page * page_size + position % page_size
     if has_tail:
-        own = tl.load(own_tail + position - root, mask=stored & (position >= root), other=0)
-        slot = tl.where(position < root, slot, own.to(tl.int32))
+        own = known(own_tail + position - root, stored & (position >= root), 0, waited)
+        slot = tl.where(position < root, slot, own)
     return slot
 
 
@@ -112,44 +125,53 @@ def merge(largest, total, mixed, next_largest, next_total, next_mixed):
 
 
 @triton.jit
-def gather(
-    mixed,
-    largest,
-    totals,
-    from_segment,
-    to_segment,
+def conclude(
+    scratch,
+    out,
+    row,
+    query,
+    inside,
     lowest,
     ends,
-    inside,
+    from_segment,
+    to_segment,
+    query_heads,
+    segments,
+    sums,
+    out_stride,
     head_dim: tl.constexpr,
     block_dim: tl.constexpr,
     together: tl.constexpr,
 ):
-    """The softmax of segments `from_segment` to `to_segment`, as programs left them at `mixed`
-    [lanes], `largest` and `totals`: the total weight [lanes] and the mix [lanes, block_dim].
+    """Merge segments `from_segment` to `to_segment` as programs left them in `scratch`, and store
+    the mean, for lanes of a row and a query head each.
 
     Loads of `together` segments are under way at a time.
     """
     at = tl.arange(0, block_dim)[None, :]
     exists = inside[:, None] & (at < head_dim)
-    of_all = tl.full(mixed.shape, -float("inf"), dtype=tl.float32)
-    total = tl.zeros(mixed.shape, dtype=tl.float32)
-    mix = tl.zeros((mixed.shape[0], block_dim), dtype=tl.float32)
+    lane = (row * query_heads + query) * segments
+    from_mixed = scratch + lane[:, None] * head_dim + at
+    from_largest = scratch + sums * head_dim + lane
+    of_all = tl.full(lane.shape, -float("inf"), dtype=tl.float32)
+    total = tl.zeros(lane.shape, dtype=tl.float32)
+    mixed = tl.zeros((lane.shape[0], block_dim), dtype=tl.float32)
     for first in range(from_segment, to_segment, together):
         found = ()
         for i in tl.static_range(together):
             segment = first + i
             sees = inside & (start_of(segment) < ends) & (start_of(segment + 1) > lowest)
-            of_segment = tl.load(largest + segment, mask=sees, other=-float("inf"))
-            weight = tl.load(totals + segment, mask=sees, other=0.0)
-            from_mixed = mixed[:, None] + segment * head_dim + at
-            values = tl.load(from_mixed, mask=sees[:, None] & exists, other=0.0)
-            found = found + (of_segment, weight, values)
-        for i in tl.static_range(together):
-            of_all, total, mix = merge(
-                of_all, total, mix, found[3 * i], found[3 * i + 1], found[3 * i + 2]
+            largest = tl.load(from_largest + segment, mask=sees, other=-float("inf"))
+            weight = tl.load(from_largest + sums + segment, mask=sees, other=0.0)
+            of_dim = tl.load(
+                from_mixed + segment * head_dim, mask=sees[:, None] & exists, other=0.0
             )
-    return total, mix
+            found = found + (largest, weight, of_dim)  # type: ignore[assignment]
+        for i in tl.static_range(together):
+            of_all, total, mixed = merge(
+                of_all, total, mixed, found[3 * i], found[3 * i + 1], found[3 * i + 2]
+            )
+    put(out, row, query, total, mixed, inside, out_stride, head_dim)
 
 
 @triton.jit

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from alula.ops.triton.overlap import release, wait
-from alula.ops.triton.product import begin, complete, divisor, end, in_units, multiply, place
+from alula.ops.triton.product import begin, complete, divisor, end, fetch, in_units, multiply, place
 from alula.ops.triton.rope import turned
 
 
@@ -42,6 +42,7 @@ def gate_kernel(
     has_squares: tl.constexpr,
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
+    ahead: tl.constexpr,
     early: tl.constexpr,
     overlaps: tl.constexpr,
 ):
@@ -49,9 +50,13 @@ def gate_kernel(
     pairs = outputs // 2
     row, lane = place(rows, outputs, block_rows, block_outputs, group)
     output = pair_rows(lane, pairs, pairs)
+    fetched = fetch(weight, output, inner, block_inner, ahead)
     begin(early, overlaps)
     scale = divisor(squares, row, rows, inner, eps, has_squares)
-    sums = multiply(x, weight, row, output, rows, inner, x_stride, block_inner, is_even, masks_rows)
+    sums = multiply(
+        *(x, weight, fetched, row, output, rows, inner, x_stride),
+        *(block_inner, is_even, masks_rows, ahead),
+    )
     end(early, overlaps)
     sums = complete(sums, scale, bias, output, has_bias)
     sums = sums.to(y.dtype.element_ty).to(tl.float32)
@@ -94,6 +99,7 @@ def heads_kernel(
     has_squares: tl.constexpr,
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
+    ahead: tl.constexpr,
     early: tl.constexpr,
     overlaps: tl.constexpr,
 ):
@@ -101,6 +107,7 @@ def heads_kernel(
     pairs = outputs // 2
     row, lane = place(rows, outputs, block_rows, block_outputs, group)
     output = pair_rows(lane, pairs, half)
+    fetched = fetch(weight, output, inner, block_inner, ahead)
     begin(early, overlaps)
     scale = divisor(squares, row, rows, inner, eps, has_squares)
     # What the end needs is under way while the sums are made.
@@ -112,7 +119,10 @@ def heads_kernel(
     s = tl.load(sin + angle + half, mask=inside, other=0.0)
     page = tl.load(pages + row, mask=row < rows, other=-1)
     at = page * page_stride + tl.load(lanes + row, mask=row < rows, other=0) * 2 * half
-    sums = multiply(x, weight, row, output, rows, inner, x_stride, block_inner, is_even, masks_rows)
+    sums = multiply(
+        *(x, weight, fetched, row, output, rows, inner, x_stride),
+        *(block_inner, is_even, masks_rows, ahead),
+    )
     end(early, overlaps)
     sums = complete(sums, scale, bias, output, has_bias)
     sums = sums.to(queries.dtype.element_ty).to(tl.float32)
@@ -159,6 +169,7 @@ def add_linear_kernel(
     has_bias: tl.constexpr,
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
+    ahead: tl.constexpr,
     early: tl.constexpr,
     overlaps: tl.constexpr,
 ):
@@ -167,12 +178,16 @@ def add_linear_kernel(
     """
     row, lane = place(rows, outputs, block_rows, block_outputs, group)
     output = tl.minimum(lane, outputs - 1)
+    fetched = fetch(weight, output, inner, block_inner, ahead)
     begin(early, overlaps)
     inside = (row < rows)[:, None] & (lane < outputs)[None, :]
     at = row.to(tl.int64)[:, None] * outputs + lane[None, :]
     x_before = tl.load(before + at, mask=inside, other=0.0).to(tl.float32)
     factor = tl.load(norm + output)
-    sums = multiply(x, weight, row, output, rows, inner, x_stride, block_inner, is_even, masks_rows)
+    sums = multiply(
+        *(x, weight, fetched, row, output, rows, inner, x_stride),
+        *(block_inner, is_even, masks_rows, ahead),
+    )
     end(early, overlaps)
     if has_bias:
         sums += tl.load(bias + output).to(tl.float32)[None, :]

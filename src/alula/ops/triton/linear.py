@@ -13,7 +13,7 @@ from torch import Tensor
 from alula.ops.linear import DenseWeight, Weight
 from alula.ops.norm import Normed
 from alula.ops.triton.launch import ceil_div, options
-from alula.ops.triton.product import begin, complete, divisor, end, is_small, multiply, place
+from alula.ops.triton.product import begin, complete, divisor, end, fetch, is_small, multiply, place
 from alula.ops.triton.tiles import (
     Capability,
     Table,
@@ -50,15 +50,20 @@ def linear_kernel(
     has_squares: tl.constexpr,
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
+    ahead: tl.constexpr,
     early: tl.constexpr,
     overlaps: tl.constexpr,
 ):
     """A program computes one tile of y [rows, outputs]."""
     row, lane = place(rows, outputs, block_rows, block_outputs, group)
     output = tl.minimum(lane, outputs - 1)
+    fetched = fetch(weight, output, inner, block_inner, ahead)
     begin(early, overlaps)
     scale = divisor(squares, row, rows, inner, eps, has_squares)
-    sums = multiply(x, weight, row, output, rows, inner, x_stride, block_inner, is_even, masks_rows)
+    sums = multiply(
+        *(x, weight, fetched, row, output, rows, inner, x_stride),
+        *(block_inner, is_even, masks_rows, ahead),
+    )
     end(early, overlaps)
     sums = complete(sums, scale, bias, output, has_bias)
     to = y + row.to(tl.int64)[:, None] * outputs + lane[None, :]
@@ -148,6 +153,7 @@ class TiledWeight(Weight):
             "has_bias": self.bias is not None,
             "is_even": self.shape[1] % tile.inner == 0,
             "masks_rows": masks_rows,
+            "ahead": tile.ahead,
             "num_warps": tile.warps,
             "num_stages": tile.stages,
             "early": is_small(self.values),

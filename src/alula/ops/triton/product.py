@@ -47,9 +47,23 @@ def begin(early: tl.constexpr, overlaps: tl.constexpr):
 
 
 @triton.jit
+def fetch(weight, output, inner, block_inner: tl.constexpr, ahead: tl.constexpr):
+    """The first `ahead` steps of rows `output` of weight [outputs, inner], each a tile: no kernel
+    writes weights, so that they may be under way before x is there.
+    """
+    at = tl.arange(0, block_inner)
+    from_weight = weight + output.to(tl.int64)[:, None] * inner + at[None, :]
+    steps = ()
+    for i in tl.static_range(ahead):
+        steps = steps + (tl.load(from_weight + i * block_inner),)  # type: ignore[assignment]
+    return steps
+
+
+@triton.jit
 def multiply(
     x,
     weight,
+    fetched,
     row,
     output,
     rows,
@@ -58,8 +72,12 @@ def multiply(
     block_inner: tl.constexpr,
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
+    ahead: tl.constexpr,
 ):
-    """x [rows, inner] times rows `output` of weight [outputs, inner]: [block_rows, block_lanes]."""
+    """x [rows, inner] times rows `output` of weight [outputs, inner]: [block_rows, block_lanes].
+
+    `fetched`: what `fetch` has of it.
+    """
     # What is computed beyond the edge is never stored. Among many rows it is cheaper to read the
     # last one again than to mask; of a few, all processors would read the same bytes at a time.
     at = tl.arange(0, block_inner)
@@ -67,7 +85,16 @@ def multiply(
     from_weight = weight + output.to(tl.int64)[:, None] * inner + at[None, :]
     exists = (row < rows)[:, None]
     sums = tl.zeros((row.shape[0], output.shape[0]), dtype=tl.float32)
-    for start in range(0, inner, block_inner):
+    beside = ()
+    for i in tl.static_range(ahead):
+        if masks_rows:
+            a = tl.load(from_x + i * block_inner, mask=exists, other=0.0)
+        else:
+            a = tl.load(from_x + i * block_inner)
+        beside = beside + (a,)  # type: ignore[assignment]
+    for i in tl.static_range(ahead):
+        sums = tl.dot(beside[i], tl.trans(fetched[i]), sums, input_precision="ieee")
+    for start in range(ahead * block_inner, inner, block_inner):
         inside = (start + at < inner)[None, :]
         if is_even and masks_rows:
             a = tl.load(from_x + start, mask=exists, other=0.0)

@@ -26,19 +26,26 @@ class Tile(NamedTuple):
     inner: int
     warps: int
     stages: int
+    ahead: int = 0
+    """Steps of the weight that it fetches before it waits for its input, and holds in registers."""
 
     def shared_bytes(self, itemsize: int) -> int:
         """Shared memory that its pipeline takes."""
         return (self.rows + self.outputs) * self.inner * itemsize * self.stages
 
     def fitted(self, inner: int) -> Tile:
-        """With steps that divide `inner` where steps of 64 or more can; one stage may hold all."""
-        if self.stages == 1 and self.inner >= inner:
-            return self
+        """With steps that divide `inner` where steps of 64 or more can; one stage may hold all.
+
+        Only whole steps are fetched ahead; what is left of them needs a pipeline.
+        """
         step = self.inner
-        while inner % step and step > _SMALLEST_INNER:
-            step //= 2
-        return self._replace(inner=step)
+        if self.stages > 1 or step < inner:
+            while inner % step and step > _SMALLEST_INNER:
+                step //= 2
+        ahead = 0 if inner % step else min(self.ahead, inner // step)
+        is_left = self.ahead > 0 and ahead * step < inner
+        stages = max(self.stages, _LEAST_STAGES) if is_left else self.stages
+        return self._replace(inner=step, stages=stages, ahead=ahead)
 
 
 class Bucket(NamedTuple):
@@ -60,7 +67,7 @@ a tree of 32 nodes and its root."""
 
 FOLDER = Path(__file__).with_name("tile_tables")
 _ANY_ARCHITECTURE = "default.json"
-_SMALLEST_INNER = 64
+_SMALLEST_INNER, _LEAST_STAGES = 64, 3
 _WIDE_OUTPUTS = 8192
 
 
