@@ -1,6 +1,9 @@
 """The same requests decoded in every way on a GPU: token ids and logits must be the same bits.
 
     python benchmarks/gpu_exactness.py MODEL [--tokens 32] [--shapes off,chain:5] [--out FILE]
+    python benchmarks/gpu_exactness.py --combine PART... [--out FILE]
+
+Runs of several shapes may go side by side; the second form makes one result of theirs.
 
 Greedy and seeded requests; speculation off, chain and tree; alone and 2, 8, 32 at a time; an empty
 and a warm prefix cache; two sizes of prompt chunks. The log probabilities of the six likeliest
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +44,8 @@ Answer = tuple[list[int], list[TokenLogprobs]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
+    parser.add_argument("model", nargs="?")
+    parser.add_argument("--combine", nargs="+", type=Path)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--requests", type=int, default=REQUESTS)
@@ -48,6 +53,9 @@ def main() -> None:
     parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
+    if options.combine:
+        combine(options.combine, options.out)
+        return
     dtype = "bfloat16" if options.device == "cuda" else "float32"
     model = load(options.model, options.device, dtype, silent)
     asked_for = cases(model, options.requests, options.tokens)
@@ -64,6 +72,19 @@ def write(options: argparse.Namespace, found: dict[str, Any]) -> None:
     settings = {"model": Path(options.model).name, "tokens": options.tokens}
     made = results.record("gpu_exactness", settings, found, ("alula", "torch", "triton"))
     results.write(options.out, made)
+
+
+def combine(parts: list[Path], out: Path) -> None:
+    """One result of several runs of the same requests, each of its own shapes."""
+    first, *others = (json.loads(part.read_text("utf-8")) for part in parts)
+    found = first["results"]
+    for other in others:
+        assert other["settings"] == first["settings"], "these are runs of other requests"
+        for key in ("shapes", "ways", "differing"):
+            found[key] += other["results"][key]
+        assert other["results"]["against the CPU"] == found["against the CPU"]
+    results.write(out, first)
+    print("EXACT" if not found["differing"] else "NOT EXACT", found, flush=True)
 
 
 def cases(model: LoadedModel, count: int, tokens: int) -> list[Case]:

@@ -168,13 +168,13 @@ def attention_kernel(
                     from_block = tl.maximum(start_of(segment), begin)
                     to_block = tl.minimum(start_of(segment + 1), end)
                     largest, total, mixed = nothing(block_queries, block_dim)
-                    next_at = find(from_block, *found, page_size, has_tail, block_keys, not spreads)
+                    next_at = find(from_block, *found, page_size, has_tail, block_keys, False)
                     wait(overlaps)
                     q_tile = tl.load(from_q, mask=exists, other=0.0)
                     for block in tl.range(from_block, to_block, block_keys, disable_licm=True):
                         slot = next_at
                         next_at = find(
-                            block + block_keys, *found, page_size, has_tail, block_keys, not spreads
+                            block + block_keys, *found, page_size, has_tail, block_keys, False
                         )
                         largest, total, mixed = visit(
                             *(block, slot, low, end, q_tile, keys, values, lowest, ends),
@@ -190,11 +190,11 @@ def attention_kernel(
                 segment = segment_of(begin)
                 edge = start_of(segment + 1)
                 largest, total, mixed = nothing(block_queries, block_dim)
-                next_at = find(begin, *found, page_size, has_tail, block_keys, not spreads)
+                next_at = find(begin, *found, page_size, has_tail, block_keys, True)
                 for block in tl.range(begin, end, block_keys, disable_licm=True):
                     slot = next_at
                     next_at = find(
-                        block + block_keys, *found, page_size, has_tail, block_keys, not spreads
+                        block + block_keys, *found, page_size, has_tail, block_keys, True
                     )
                     largest, total, mixed = visit(
                         *(block, slot, low, end, q_tile, keys, values, lowest, ends),
@@ -227,31 +227,25 @@ def attention_kernel(
                 tl.store(counter, 0, mask=is_last)
                 to_segment = segments_below(tl.max(own_end, axis=0))
                 query_heads = tl.num_programs(1) * group
-                if has_tail:  # mostly it is one row's that is last
+                of_all = (from_segment, to_segment, query_heads, segments, sums, out_stride)
+                if has_tail:  # mostly it is one row's program that is last, and for that row alone
                     for n in range(0, tile_rows):
-                        if tl.max((is_last & (merged == n)).to(tl.int32), axis=0) > 0:
+                        of_row = merged == n
+                        if tl.max((is_last & of_row).to(tl.int32), axis=0) > 0:
                             of_group = tl.arange(0, block_group)
-                            of_row = merged == n
                             conclude(
                                 *(scratch, out, first_row + n + of_group * 0),
                                 *(head * group + of_group, of_group < group),
                                 tl.max(tl.where(of_row, merged_lowest, 0), axis=0),
                                 tl.max(tl.where(of_row, merged_end, 0), axis=0),
-                                *(
-                                    from_segment,
-                                    to_segment,
-                                    query_heads,
-                                    segments,
-                                    sums,
-                                    out_stride,
-                                ),
+                                *of_all,
                                 *(head_dim, block_dim, merged_together),
                             )
                 else:
                     conclude(
                         *(scratch, out, merged_row, merged_query, is_last),
                         *(merged_lowest, merged_end),
-                        *(from_segment, to_segment, query_heads, segments, sums, out_stride),
+                        *of_all,
                         *(head_dim, block_dim, merged_together),
                     )
         else:
