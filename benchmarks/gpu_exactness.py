@@ -2,12 +2,14 @@
 
     python benchmarks/gpu_exactness.py MODEL [--tokens 32] [--shapes off,chain:5] [--out FILE]
     python benchmarks/gpu_exactness.py --combine PART... [--out FILE]
+    python benchmarks/gpu_exactness.py MODEL --compare [--out FILE]
 
-Runs of several shapes may go side by side; the second form makes one result of theirs.
+Runs of several shapes may go side by side; the second form makes one result of theirs. The third
+runs on a CPU, where a GPU is not needed, and adds the comparison with it to a result.
 
 Greedy and seeded requests; speculation off, chain and tree; alone and 2, 8, 32 at a time; an empty
 and a warm prefix cache; two sizes of prompt chunks. The log probabilities of the six likeliest
-tokens stand for the logits of committed rows. Against the reference on the CPU, whose rounding is
+tokens stand for the logits of committed rows. With the reference on the CPU, whose rounding is
 another, greedy answers are compared, and where they part, how near the two tokens were.
 """
 
@@ -46,6 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?")
     parser.add_argument("--combine", nargs="+", type=Path)
+    parser.add_argument("--compare", action="store_true")
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--requests", type=int, default=REQUESTS)
@@ -56,22 +59,18 @@ def main() -> None:
     if options.combine:
         combine(options.combine, options.out)
         return
+    if options.compare:
+        compare(options.model, options.out)
+        return
     dtype = "bfloat16" if options.device == "cuda" else "float32"
     model = load(options.model, options.device, dtype, silent)
     asked_for = cases(model, options.requests, options.tokens)
     batches = tuple(map(int, options.batches.split(",")))
     found = compared(model, asked_for, options.shapes.split(","), batches)
-    write(options, found)
-    found["against the CPU"] = against_cpu(options.model, model, asked_for)
-    write(options, found)
-    print("EXACT" if not found["differing"] else "NOT EXACT", flush=True)
-
-
-def write(options: argparse.Namespace, found: dict[str, Any]) -> None:
-    """What is known so far."""
     settings = {"model": Path(options.model).name, "tokens": options.tokens}
     made = results.record("gpu_exactness", settings, found, ("alula", "torch", "triton"))
     results.write(options.out, made)
+    print("EXACT" if not found["differing"] else "NOT EXACT", flush=True)
 
 
 def combine(parts: list[Path], out: Path) -> None:
@@ -82,7 +81,7 @@ def combine(parts: list[Path], out: Path) -> None:
         assert other["settings"] == first["settings"], "these are runs of other requests"
         for key in ("shapes", "ways", "differing"):
             found[key] += other["results"][key]
-        assert other["results"]["against the CPU"] == found["against the CPU"]
+        assert other["results"].get("greedy answers") == found.get("greedy answers")
     results.write(out, first)
     print("EXACT" if not found["differing"] else "NOT EXACT", found, flush=True)
 
@@ -128,6 +127,11 @@ def compared(
         "ways": ways,
         "requests": len(asked_for),
         "differing": differing,
+        "greedy answers": [
+            answer[0]
+            for answer, case in zip(expected, asked_for, strict=True)
+            if not case[1].temperature
+        ],
     }
 
 
@@ -145,20 +149,33 @@ def answered(made: Engine, asked_for: list[Case]) -> list[Answer]:
     return [(list(a.sequence.output_ids), list(a.output().logprobs or [])) for a in answers]
 
 
-def against_cpu(path: str, model: LoadedModel, asked_for: list[Case]) -> dict[str, Any]:
-    """Greedy answers of the reference in fp32, and the gap of its two likeliest where they part."""
-    greedy = [case for case in asked_for if case[1].temperature == 0][:10]
-    here = answered(engine(model, "off", 8, 512), greedy)
-    there = answered(engine(load(path, "cpu", "float32", silent), "off", 8, 512), greedy)
+def compare(model_path: str, out: Path) -> None:
+    """The greedy answers of a result and those of the reference in fp32: where they part, and the
+    gap of the reference's two likeliest tokens there.
+    """
+    made = json.loads(out.read_text("utf-8"))
+    ours, settings = made["results"]["greedy answers"], made["settings"]
+    model = load(model_path, "cpu", "float32", silent)
+    greedy = greedy_cases(cases(model, made["results"]["requests"], settings["tokens"]))
+    theirs = answered(engine(model, "off", 8, 512), greedy)
     gaps = []
-    for ours, theirs in zip(here, there, strict=True):
-        places = [
-            i for i, pair in enumerate(zip(ours[0], theirs[0], strict=True)) if pair[0] != pair[1]
-        ]
-        if places:
-            first, second = (logprob for _, logprob in theirs[1][places[0]].top[:2])
-            gaps.append({"token": places[0], "nats": round(first - second, 4)})
-    return {"answers": len(greedy), "parted": gaps}
+    for number, (found, (expected, logprobs)) in enumerate(zip(ours, theirs, strict=True)):
+        at = next((i for i, token in enumerate(expected) if token != found[i]), None)
+        if at is not None:
+            first, second = (logprob for _, logprob in logprobs[at].top[:2])
+            gaps.append({"answer": number, "token": at, "nats": round(first - second, 4)})
+    versions = results.record("", {}, {}, ("alula", "torch"))["versions"]
+    made["results"]["against the CPU"] = {
+        "answers": len(ours),
+        "parted": gaps,
+        "versions": versions,
+    }
+    results.write(out, made)
+    print(made["results"]["against the CPU"], flush=True)
+
+
+def greedy_cases(asked_for: list[Case]) -> list[Case]:
+    return [case for case in asked_for if case[1].temperature == 0]
 
 
 if __name__ == "__main__":
