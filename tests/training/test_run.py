@@ -77,6 +77,12 @@ def test_a_run_goes_on_only_when_asked(run, tiny_model, capsys):
     assert "--resume" in capsys.readouterr().err
 
 
+def test_a_run_that_has_nothing_to_go_on_with_says_so(tmp_path, tiny_model, capsys):
+    arguments = [str(tiny_model), "--out", str(tmp_path / "new"), "--resume", "--stage", "export"]
+    main([*arguments, *SMALL.split()])
+    assert "there is nothing to go on with" in capsys.readouterr().err
+
+
 def test_smaller_batches_are_no_other_run(tmp_path):
     claim(Recipe("m"), tmp_path, resume=False)
     claim(Recipe("m", batch_tokens=64), tmp_path, resume=True)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import sys
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
 from io import TextIOWrapper
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.main import get_command
@@ -125,11 +126,28 @@ def _invoke(arguments: list[str], invocation: Invocation) -> int:
     try:
         with command.make_context("alula", arguments, obj=invocation) as context:
             command.invoke(context)
+    except AlulaError as error:
+        _name_options(error, command, arguments)
+        raise
     except typer.Exit as end:
         return end.exit_code
     except typer.TyperException as error:
         raise _refused(error) from error
     return 0
+
+
+def _name_options(error: AlulaError, command: Any, arguments: list[str]) -> None:
+    """Call what the library names max_tokens by the name that was typed, --max-tokens."""
+    for word in arguments:
+        command = getattr(command, "commands", {}).get(word, command)
+    named = {option.name: option.opts[0] for option in command.params}
+    known = [name for name, flag in named.items() if "_" in name and flag.startswith("--")]
+    if known:
+        pattern = re.compile(rf"\b({'|'.join(known)})\b")
+        error.what, error.why, error.fix = (
+            pattern.sub(lambda match: named[match[0]], part)
+            for part in (error.what, error.why, error.fix)
+        )
 
 
 def _refused(error: typer.TyperException) -> UsageError:

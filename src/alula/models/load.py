@@ -131,7 +131,7 @@ def _device(device: str | torch.device) -> torch.device:
         target = torch.device(device)
     except RuntimeError as error:
         raise UsageError(
-            f"there is no device {device!r}", str(error).splitlines()[0], "use cpu or cuda"
+            f"there is no device {device!r}", "alula runs on cpu and cuda", "use one of these"
         ) from error
     if target.type not in ("cpu", "cuda"):
         raise UsageError(

@@ -23,8 +23,8 @@ NEAR = 1e-5
 
 
 def fresh_seed() -> int:
-    """64 bits of entropy for a request that named no seed."""
-    return secrets.randbits(64)
+    """A seed for a request that named none, no larger than every reader of JSON keeps exactly."""
+    return secrets.randbits(53)
 
 
 def request_key(seed: int, sample: int) -> int:

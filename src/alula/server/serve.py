@@ -25,6 +25,7 @@ from alula.server.patience import PatientProtocol
 from alula.server.request_log import RequestLog, open_log
 from alula.server.service import Limits, Service
 
+_PORTS = 1 << 16
 _RESTART_SECONDS = 1.0
 _TICK_SECONDS = 0.05
 _LAST_SECONDS = 2
@@ -84,10 +85,13 @@ def serve(
 
 def _listen(host: str, port: int) -> socket.socket:
     """Before the model is loaded, which may take minutes."""
+    if not 0 <= port < _PORTS:
+        rule = f"a port is a number from 0 to {_PORTS - 1}"
+        raise UsageError(f"there is no port {port}", rule, "choose another --port")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=1024)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         taken = getattr(error, "errno", None) == errno.EADDRINUSE
         fix = "choose another --host, or a port you may listen on"
         raise MachineError(

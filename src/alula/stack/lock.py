@@ -131,6 +131,12 @@ class Lock(_Record):
             if path.stat().st_size > _LARGEST:
                 raise ValueError(f"it is larger than {_LARGEST >> 20} MiB")
             return cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError as error:
+            raise UsageError(
+                f"there is no lock {path}",
+                "no file is called so",
+                "write one with alula stack plan --out FOLDER",
+            ) from error
         except (OSError, ValueError) as error:
             raise UsageError(
                 f"{path} is not a lock",

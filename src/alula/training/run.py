@@ -102,7 +102,8 @@ class Run:
         self._given = None
         if "synthesise" in self._stages:
             self._given = _given(recipe, model, say)
-        claim(recipe, folder, resume=resume)
+        if not claim(recipe, folder, resume=resume) and resume:
+            say(f"there is nothing to go on with in {folder}: a new run begins")
         self.recipe = recipe
         self._folder = folder
         self._model = model
@@ -227,8 +228,11 @@ def _given(
     return given.conversations
 
 
-def claim(recipe: Recipe, folder: Path, *, resume: bool) -> None:
-    """Make the folder this run's. Raises UsageError where it holds something else."""
+def claim(recipe: Recipe, folder: Path, *, resume: bool) -> bool:
+    """Make the folder this run's, and say whether it has been before.
+
+    Raises UsageError where it holds something else.
+    """
     known = _read(folder)
     wanted = asdict(recipe)
     if not known:
@@ -238,7 +242,7 @@ def claim(recipe: Recipe, folder: Path, *, resume: bool) -> None:
             )
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / _RUN, {"recipe": wanted})
-        return
+        return False
     before = {name: known["recipe"].get(name) for name in wanted}
     differing = [name for name in wanted if name not in _FREE and before[name] != wanted[name]]
     if differing:
@@ -253,6 +257,7 @@ def claim(recipe: Recipe, folder: Path, *, resume: bool) -> None:
             f"{folder} holds this run already", "it was begun earlier", "go on with --resume"
         )
     _write(folder / _RUN, known | {"recipe": wanted})
+    return True
 
 
 def _forecast(trainer: Trainer) -> str:
