@@ -69,6 +69,20 @@ def test_the_demo_answers_and_compares(
     assert "tok/s" in err
 
 
+def test_the_demo_for_a_program_is_one_object_and_a_result_file(
+    alula: Alula, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("alula.cli.demo._MAX_TOKENS", 8)
+    code, out, _ = alula("demo", tiny_model, "--json", "--out", tmp_path / "demo.json")
+    assert code == 0
+    record = json.loads(out)
+    assert record == json.loads((tmp_path / "demo.json").read_text("utf-8"))
+    assert record["results"]["identical"] is True
+    assert len(record["results"]["answers"]) == 4
+    assert all("tok/s" in answer["summary"] for answer in record["results"]["answers"])
+    assert record["machine"] and record["versions"]["alula"]
+
+
 def test_a_drafter_is_measured_beside_prompt_lookup(
     alula: Alula, tiny_model: Path, tmp_path: Path
 ) -> None:

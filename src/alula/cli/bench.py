@@ -72,10 +72,7 @@ def decode(
     simulate_acceptance: bench_shape.SimulateAcceptance = None,
     profile: bench_shape.Profile = False,
     json: options.Json = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write a result file with machine, versions and date.", metavar="FILE"),
-    ] = None,
+    out: options.ResultFile = None,
 ) -> None:
     """Plain decoding against speculation, interleaved on the same prompts, by kind of text.
 
@@ -117,7 +114,7 @@ def decode(
     use_threads(threads)
     loaded = load_model(model, device, dtype)
     comparison = compare(measure(loaded, plan, progress_bar))
-    record = results.record("bench decode", _settings(loaded, plan), _as_json(comparison))
+    record = results.record("bench decode", settings(loaded, plan), as_json(comparison))
     if out is not None:
         results.write(out, record)
     if json:
@@ -154,7 +151,8 @@ def _print(comparison: Comparison, model: LoadedModel) -> None:
     print_dim(model.notes)
 
 
-def _as_json(comparison: Comparison) -> dict[str, Any]:
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """A comparison for a program, its verdict first."""
     return {
         "verdict": verdict(comparison),
         "identical": comparison.identical,
@@ -162,7 +160,8 @@ def _as_json(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _settings(model: LoadedModel, plan: Plan) -> dict[str, Any]:
+def settings(model: LoadedModel, plan: Plan) -> dict[str, Any]:
+    """What was compared, and how."""
     import torch
 
     return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -49,10 +48,7 @@ def serve(
         str | None, typer.Option(help="The server's key.", metavar="KEY", envvar="ALULA_API_KEY")
     ] = None,
     json: options.Json = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write a result file with machine, versions and date.", metavar="FILE"),
-    ] = None,
+    out: options.ResultFile = None,
 ) -> None:
     """Measure a running server: latency, throughput, and requests that keep their objectives.
 

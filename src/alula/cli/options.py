@@ -154,3 +154,9 @@ Graphs = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", help="Write JSON to standard output, and nothing else.")
 ]
+ResultFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", help="Write a result file with machine, versions and date.", metavar="FILE"
+    ),
+]
