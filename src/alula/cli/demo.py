@@ -49,7 +49,7 @@ def demo(
         print_dim([f"{llm.model.source.name} on {llm.model.decoder.device}", *llm.notes])
     answers = [_answer(llm, prompt, silent=json) for prompt in _PROMPTS]
     plan, comparison = _gain(llm, shipped(model), silent=json)
-    told = {"answers": answers, **as_json(comparison)}
+    told = {"notes": llm.notes, "answers": answers, **as_json(comparison)}
     record = results.record("demo", settings(llm.model, plan), told)
     if out is not None:
         results.write(out, record)
