@@ -13,8 +13,11 @@ import pytest
 import torch
 
 from alula.cache.pool import KVPool
+from alula.engine.answer import Answer
 from alula.engine.core import Engine
 from alula.engine.outputs import CompletionOutput, Delta
+from alula.engine.request import Sequence
+from alula.engine.runner import Emitted
 from alula.engine.speculator import Speculator
 from alula.models.load import LoadedModel, load
 from alula.ops.rows import Rows
@@ -227,3 +230,32 @@ def test_deltas_tell_drafted_tokens_from_others(writer: Writer, words: str) -> N
     # The last round is cut at max_tokens, and with it maybe an accepted token.
     assert sum(answer.speculation.accepted) - 6 <= sum(drafted) <= sum(answer.speculation.accepted)
     assert any(drafted) == (words != "off")
+
+
+class Watched(list[int]):
+    """Tokens that know how many of them were taken at once."""
+
+    most = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        if isinstance(at, slice):
+            self.most = max(self.most, len(found))
+        return found
+
+    def __iter__(self) -> Any:
+        raise AssertionError("all tokens are read again")
+
+
+def test_a_delta_reads_no_token_of_those_before_it(model: LoadedModel) -> None:
+    params = SamplingParams(temperature=0.0, max_tokens=500)
+    sequence = Sequence(id=0, prompt_ids=[65] * 40, params=params, key=0)
+    answer = Answer(sequence, 0, model.tokenizer)
+    sequence.token_ids = tokens = Watched(sequence.prompt_ids)
+    for number in range(100):
+        new = [66 + number % 3, 70]
+        tokens.extend(new)
+        emitted = Emitted(new, False, False, nodes=1, drafted=1, accepted=1, logprobs=None)
+        delta, reason = answer.take(emitted)
+        assert (delta.token_ids, reason) == (new, None)
+    assert tokens.most == 2

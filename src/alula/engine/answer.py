@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Tokens
-
 from alula.engine.outputs import CompletionOutput, Delta, SpeculationStats, TokenLogprobs
 from alula.engine.request import FinishReason, Sequence
 from alula.engine.runner import Emitted
@@ -51,28 +49,27 @@ class Answer:
         return "length" if emitted.full else None
 
     def _delta(self, text: str, finished: bool) -> Delta:
-        tokens = self._token_ids()
-        settled = len(tokens) if finished or not self._detokenizer.holds_text else self._shown
+        # All that came before is left alone: an answer may be long, and has many deltas.
+        before, tokens = len(self.sequence.prompt_ids), self.sequence.token_ids
+        count = len(tokens) - before if self._cut is None else self._cut
+        settled = count if finished or not self._detokenizer.holds_text else self._shown
         new = slice(self._shown, settled)
+        of_delta = tokens[before + self._shown : before + settled]
         self._shown = max(self._shown, settled)
         return Delta(
             self.index,
             text,
-            tokens[new],
+            of_delta,
             finished,
             self._drafted[new],
             None if self._logprobs is None else self._logprobs[new],
         )
 
-    def _token_ids(self) -> list[int]:
-        tokens: Tokens[int] = self.sequence.output_ids
-        return list(tokens if self._cut is None else tokens[: self._cut])
-
     def output(self) -> CompletionOutput:
         """The finished answer."""
         sequence = self.sequence
         assert sequence.finish_reason is not None
-        tokens = self._token_ids()
+        tokens = sequence.output_ids[: self._cut]
         stop: str | int | None = self._detokenizer.stopped
         if stop is None and self._stop_token not in self._eos_ids:
             stop = self._stop_token
