@@ -76,6 +76,15 @@ def test_the_verdict_on_one_kind(seconds: float, said: str) -> None:
     assert verdict(compare(runs)).startswith(f"EAGLE-3 chain:4 {said}")
 
 
+def test_a_gain_that_repeats_disagree_about_is_none() -> None:
+    seconds = (4.0, 5.5, 6.5)
+    runs = [run("code", "plain", 6.0, repeat) for repeat in range(3)]
+    runs += [run("code", "ngram", each, repeat) for repeat, each in enumerate(seconds)]
+    assert verdict(compare(runs)).startswith(
+        "Prompt lookup may pay or not, the repeats disagree: 1.09× on code"
+    )
+
+
 def test_other_tokens_are_found_and_said() -> None:
     runs = two_kinds()
     runs[-2] = runs[-2]._replace(token_ids=[1, 2, 4])

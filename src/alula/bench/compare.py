@@ -123,18 +123,23 @@ def title(shape: str) -> str:
 
 
 def _judgement(comparison: Comparison, shape: str) -> str:
-    gains = {kind: comparison.of(kind, shape).gain.median for kind in comparison.kinds}
-    ranked = sorted(gains.items(), key=lambda item: -item[1])
-    words = ", ".join(f"{gain:.2f}× on {kind}" for kind, gain in ranked)
+    gains = {kind: comparison.of(kind, shape).gain for kind in comparison.kinds}
+    ranked = sorted(gains.items(), key=lambda item: -item[1].median)
+    words = ", ".join(f"{gain.median:.2f}× on {kind}" for kind, gain in ranked)
     name = title(shape)
     return f"{name[0].upper()}{name[1:]} {_pays(list(gains.values()))}: {words}"
 
 
-def _pays(gains: list[float]) -> str:
-    wins, loses = max(gains) >= 1 + _NOISE, min(gains) <= 1 - _NOISE
+def _pays(gains: list[Spread]) -> str:
+    """A kind is won or lost where every repeat says so."""
+    wins = any(gain.median >= 1 + _NOISE and gain.low >= 1 for gain in gains)
+    loses = any(gain.median <= 1 - _NOISE and gain.high <= 1 for gain in gains)
     if wins:
         return "pays on some kinds and costs on others" if loses else "pays"
-    return "does not pay" if loses else "makes no difference"
+    if loses:
+        return "does not pay"
+    is_even = all(abs(gain.median - 1) < _NOISE for gain in gains)
+    return "makes no difference" if is_even else "may pay or not, the repeats disagree"
 
 
 def _sameness(comparison: Comparison) -> str:
