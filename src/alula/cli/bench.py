@@ -170,7 +170,7 @@ def settings(model: LoadedModel, plan: Plan) -> dict[str, Any]:
         "dtype": str(model.decoder.dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(),
         "speculation": plan.shapes,
-        "drafter": None if plan.drafter is None else str(plan.drafter),
+        "drafter": None if plan.drafter is None else plan.drafter.name,
         "prompts": len(plan.workloads),
         "max_tokens": plan.max_tokens,
         "repeats": plan.repeats,
