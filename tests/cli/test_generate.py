@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,17 @@ def test_the_seed_of_a_sampled_answer_is_named(alula: Alula, tiny_model: Path) -
         "generate", tiny_model, "--prompt", "a", "--max-tokens", "3", "--temperature", "1", *FLOAT32
     )
     assert "· seed " in err
+
+
+@pytest.mark.parametrize(("count", "said"), [(3, r"seeds \d+, \d+, \d+"), (9, "9 seeds")])
+def test_the_seeds_of_several_answers_are_named(
+    count: int, said: str, alula: Alula, tiny_model: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "prompts.txt"
+    path.write_text("".join(f"prompt {number}\n" for number in range(count)))
+    asked = ("generate", tiny_model, "--prompts", path, "--max-tokens", "3", *FLOAT32)
+    assert re.search(rf"· {said}", alula(*asked, "--temperature", "1").err)
+    assert "· seed 7\n" in alula(*asked, "--temperature", "1", "--seed", "7").err
 
 
 def test_raw_leaves_the_template_out(alula: Alula, tiny_model: Path, plain_model: Path) -> None:

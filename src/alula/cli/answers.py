@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from alula.engine.llm import LLM
     from alula.engine.outputs import CompletionOutput, RequestOutput
 
+_NAMED_SEEDS = 8
+
 
 def objects(llm: LLM, number: int, prompt: Prompt, output: RequestOutput) -> list[dict[str, Any]]:
     """One object for each sample of a prompt."""
@@ -76,6 +78,13 @@ def summary(outputs: Sequence[RequestOutput], seconds: float, sampled: bool) -> 
     reused = sum(answer.prefix_tokens for answer in answers)
     if reused:
         parts.append(f"{reused} prompt tokens from the cache")
-    if sampled and len(outputs) == 1:
-        parts.append(f"seed {outputs[0].seed}")
+    if sampled:
+        parts.append(_seeds(list(dict.fromkeys(output.seed for output in outputs))))
     return " · ".join(parts)
+
+
+def _seeds(seeds: list[int]) -> str:
+    """What has to be given to draw the same again."""
+    if len(seeds) > _NAMED_SEEDS:
+        return f"{len(seeds)} seeds (--json names them)"
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
