@@ -59,6 +59,8 @@ def main() -> None:
     if options.combine:
         combine(options.combine, options.out)
         return
+    if not options.model:
+        parser.error("name a MODEL")
     if options.compare:
         compare(options.model, options.out)
         return
@@ -79,6 +81,7 @@ def combine(parts: list[Path], out: Path) -> None:
     found = first["results"]
     for other in others:
         assert other["settings"] == first["settings"], "these are runs of other requests"
+        assert other["results"]["requests"] == found["requests"], "these are other numbers of them"
         for key in ("shapes", "ways", "differing"):
             found[key] += other["results"][key]
         assert other["results"].get("greedy answers") == found.get("greedy answers")
@@ -128,9 +131,7 @@ def compared(
         "requests": len(asked_for),
         "differing": differing,
         "greedy answers": [
-            answer[0]
-            for answer, case in zip(expected, asked_for, strict=True)
-            if not case[1].temperature
+            answer[0] for answer, case in zip(expected, asked_for, strict=True) if case[1].greedy
         ],
     }
 
@@ -156,7 +157,8 @@ def compare(model_path: str, out: Path) -> None:
     made = json.loads(out.read_text("utf-8"))
     ours, settings = made["results"]["greedy answers"], made["settings"]
     model = load(model_path, "cpu", "float32", silent)
-    greedy = greedy_cases(cases(model, made["results"]["requests"], settings["tokens"]))
+    asked_for = cases(model, made["results"]["requests"], settings["tokens"])
+    greedy = [case for case in asked_for if case[1].greedy]
     theirs = answered(engine(model, "off", 8, 512), greedy)
     gaps = []
     for number, (found, (expected, logprobs)) in enumerate(zip(ours, theirs, strict=True)):
@@ -172,10 +174,6 @@ def compare(model_path: str, out: Path) -> None:
     }
     results.write(out, made)
     print(made["results"]["against the CPU"], flush=True)
-
-
-def greedy_cases(asked_for: list[Case]) -> list[Case]:
-    return [case for case in asked_for if case[1].temperature == 0]
 
 
 if __name__ == "__main__":

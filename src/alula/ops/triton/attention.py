@@ -26,8 +26,11 @@ _SMALL_LANES, _LARGE_LANES = 16, 64
 _SMALL_WARPS, _LARGE_WARPS = 4, 8
 _STAGES = 3
 _SPREAD_STAGES = 1
-"""A program of a spread tile visits so few blocks that it has them all under way at once."""
-_TREE_WARPS, _WIDE_HEAD = 2, 128
+"""A program of a spread tile visits so few blocks that a pipeline only costs."""
+_TREE_WARPS = 2
+"""Of a tree's programs, of which many have to run at a time."""
+_WIDE_HEAD = 128
+"""From here on a head's keys are worth more warps, or more programs."""
 _NO_WINDOW = 1 << 30
 _PROGRAMS, _TREE_PROGRAMS, _WIDE_TREE_PROGRAMS = 2, 1.5, 3
 """That a processor is given at most where tiles are spread, beside those of a tree's nodes."""
@@ -88,10 +91,6 @@ class _RowPlan(Plan):
         sums = count * self._heads.query * most
         scratch, arrivals = None, None
         group = self._heads.query // self._heads.kv
-        merged = min(power_of_2(tile.rows * group), tile.lanes)
-        of_group = power_of_2(group)
-        lanes = merged if tail is None else of_group
-        room = _MERGED_REGISTERS * 32 * tile.warps
         if tile.spread > 1:
             tails = 0 if tail is None else tile.rows
             scratch = torch.empty(sums * (d + 2), dtype=torch.float32, device=q.device)
@@ -111,15 +110,27 @@ class _RowPlan(Plan):
             block_queries=tile.lanes,
             block_keys=block_keys,
             block_dim=block_dim,
-            block_merged=merged,
-            block_group=of_group,
-            merged_together=min(max(room // (lanes * block_dim), 1), _MOST_TOGETHER),
+            **_merging(tile, group, block_dim, by_row=tail is not None),
             num_warps=tile.warps,
             num_stages=tile.stages,
             maxnreg=_REGISTERS,
             **options(q),
         )
         return out
+
+
+def _merging(tile: Tile, group: int, block_dim: int, *, by_row: bool) -> dict[str, int]:
+    """How a spread tile's segments are merged: how many lanes at a time, those of the tile or,
+    `by_row`, of one row, and with how many segments on their way.
+    """
+    merged, of_row = min(power_of_2(tile.rows * group), tile.lanes), power_of_2(group)
+    of_segment = (of_row if by_row else merged) * block_dim
+    together = _MERGED_REGISTERS * 32 * tile.warps // of_segment
+    return {
+        "block_merged": merged,
+        "block_group": of_row,
+        "merged_together": min(max(together, 1), _MOST_TOGETHER),
+    }
 
 
 def choose(rows: Rows, page_size: int, heads: Heads, q: Tensor, processors: int) -> Tile:
