@@ -87,7 +87,7 @@ def case(name: str, rows: Rows, read: int) -> Case:
 
 def tiles(rows: Rows, heads: Heads, q: Tensor) -> list[Tile]:
     """The chosen one first."""
-    chosen = choose(rows, PAGE, heads, q, machine(DEVICE)[0])
+    chosen = choose(rows, PAGE, heads, q, *machine(DEVICE))
     programs = len(rows.last) // chosen.rows * heads.kv
     spreads = SPREADS if programs <= MOST_PROGRAMS else (1,)
     others = [chosen._replace(spread=spread) for spread in spreads]

@@ -37,3 +37,6 @@ class Rows(NamedTuple):
     among trees hold -1 throughout."""
     first: int = 0
     """Lowest logical position that holds a key (a drafter's position 0 holds none)."""
+    settled: bool = True
+    """Whether all keys below `base` were written before this pass began, so that they may be read
+    while its first kernels still run."""

@@ -147,6 +147,7 @@ class Eagle3Drafter(Drafter):
             page_table=page_table,
             base=last,
             first=1,
+            settled=False,  # the others' keys are stored in the same pass
         )
 
     def _expand(

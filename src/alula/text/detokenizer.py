@@ -77,14 +77,27 @@ class Detokenizer:
         Tokens that follow a stop string are passed over. Raises UsageError for an id outside the
         vocabulary.
         """
-        return "".join(self._push_one(token_id) for token_id in ids)
+        if self._stop:
+            return "".join(self._push_one(token_id) for token_id in ids)
+        ids, tokenizer = list(ids), self._tokenizer
+        data = [tokenizer.token_bytes(i) for i in ids if not tokenizer.is_special(i)]
+        self._pushed += len(ids)
+        return self._append(self._decode(b"".join(data)))
 
     def finish(self) -> str:
         """End the answer; returns what was held, an unfinished character as U+FFFD."""
         if self.stopped is not None:
             return ""
+        if not self._stop:
+            return self._append(self._decode(b"", final=True))
         shown = self._advance(self._decode(b"", final=True))
         return shown if self.stopped is not None else shown + self._show(len(self._held))
+
+    def _append(self, text: str) -> str:
+        """Show text that no stop string can claim, there being none."""
+        if text:
+            self._shown.append(text)
+        return text
 
     def _push_one(self, token_id: int) -> str:
         if self.stopped is not None:

@@ -30,7 +30,8 @@ class Tokenizer:
         self.add_bos = definition.add_bos
         self.vocab_size: int = self._backend.get_vocab_size()
         added = self._backend.get_added_tokens_decoder()
-        self._added = {index: token.content.encode() for index, token in added.items()}
+        # The added ones are literal; others are put beside them when they are first asked for.
+        self._bytes = {index: token.content.encode() for index, token in added.items()}
         self._special = frozenset(index for index, token in added.items() if token.special)
         self._missing = _missing_bytes(self._backend)
         self._refuse_foreign_ends()
@@ -72,8 +73,8 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes a token stands for, maybe a part of a character; UsageError if unknown."""
-        if (literal := self._added.get(token_id)) is not None:
-            return literal
+        if (known := self._bytes.get(token_id)) is not None:
+            return known
         piece = self._backend.id_to_token(token_id) if 0 <= token_id < 2**32 else None
         if piece is None:
             raise UsageError(
@@ -81,7 +82,8 @@ class Tokenizer:
                 f"the model's vocabulary has {self.vocab_size} tokens",
                 "Use ids that this model's tokenizer made.",
             )
-        return piece_bytes(piece)
+        found = self._bytes[token_id] = piece_bytes(piece)
+        return found
 
     def token_text(self, token_id: int) -> str:
         """Text of one token, special ones included; a part of a character shows as U+FFFD."""

@@ -128,7 +128,7 @@ def launches(model: Model, dtype: torch.dtype, architecture: int) -> Iterator[Ca
     yield lambda: forms.rms_norm(x, norm, 1e-5)
     yield lambda: forms.add_rms_norm(x, x, norm, 1e-5)
     yield from layer_launches(model, dtype, architecture)
-    yield from heads_launches(model, dtype)
+    yield from heads_launches(model, dtype, architecture)
     yield from training_launches(model, dtype)
     yield from round_launches(model, dtype)
     yield from draft_launches(model, dtype)
@@ -175,7 +175,9 @@ def tiled(outputs: int, inner: int, dtype: torch.dtype, architecture: int) -> Ti
     return TiledWeight(DenseWeight(meta(outputs, inner, dtype=dtype)), known)
 
 
-def heads_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], Any]]:
+def heads_launches(
+    model: Model, dtype: torch.dtype, architecture: int
+) -> Iterator[Callable[[], Any]]:
     heads, d = model.heads, model.head_dim
     pool = meta(64, heads.kv, 32, d, dtype=dtype)
     rotation = Rotation(*(meta(8, 1, d, dtype=torch.float32) for _ in range(2)))
@@ -204,7 +206,8 @@ def heads_launches(model: Model, dtype: torch.dtype) -> Iterator[Callable[[], An
         tall = meta(count, heads.query, d, dtype=dtype)
         made = forms.plan(rows, 32, heads)
         for processors in (1, PROCESSORS):
-            asked = (choose(rows, 32, heads, tall, processors), tall, pool, pool, 1.0)
+            tile = choose(rows, 32, heads, tall, processors, divmod(architecture, 10))
+            asked = (tile, tall, pool, pool, 1.0)
             yield lambda made=made, asked=asked: made.attend_in(*asked)
 
 

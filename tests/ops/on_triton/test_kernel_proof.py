@@ -30,6 +30,7 @@ TRAINING = {
 }
 """Kernels no token depends on. All others leave it to nobody which products and sums are fused:
 the compiler once rotated by one formula in a joined kernel and by another in one of its own."""
+ATTENTION = {"attention_kernel", "spread_attention_kernel"}
 FIRST_OF_A_PASS = {"embed_kernel", "pair_kernel"}
 """Kernels that let no other begin before they have waited, so that what was there before a pass may
 be read without waiting."""
@@ -53,6 +54,7 @@ KERNELS = {
     "add_scale_kernel",
     "embed_kernel",
     "attention_kernel",
+    "spread_attention_kernel",
     "rms_norm_kernel",
     "rotate_kernel",
     "silu_and_mul_kernel",
@@ -80,7 +82,7 @@ def check(kernels: list[dict[str, Any]], architecture: int) -> None:
         assert kernel["shared"] <= SHARED_KB[architecture] * 1024, kernel
         assert kernel["instructions"] > 30, kernel
         assert kernel["local"] == 0, kernel
-        is_of_tree = kernel["kernel"] == "attention_kernel" and kernel["warps"] == 2
+        is_of_tree = kernel["kernel"] in ATTENTION and kernel["warps"] == 2
         allowed = ALLOWED_STACK_OF_TREES if is_of_tree else ALLOWED_STACK
         assert kernel["stack"] <= allowed, kernel
         assert kernel["fuses"] == (kernel["kernel"] in TRAINING), kernel
@@ -88,7 +90,7 @@ def check(kernels: list[dict[str, Any]], architecture: int) -> None:
         assert kernel["waits"] == overlaps, kernel
         if kernel["kernel"] in FIRST_OF_A_PASS:
             assert not kernel["releases_first"], kernel
-        if kernel["kernel"] == "attention_kernel":  # past what a processor has kept from before
+        if kernel["kernel"] in ATTENTION:  # past what a processor has kept from before
             assert all(".cg" in read for read in kernel["reads_first"]), kernel
             assert bool(kernel["reads_first"]) == overlaps, kernel
         if kernel["kernel"] in EXACT:

@@ -136,6 +136,16 @@ def test_programs_share_the_segments_of_a_row(window: int | None, device: torch.
             assert torch.equal(found, whole), (count, spread)
 
 
+def test_what_may_be_read_early_makes_no_difference(device: torch.device) -> None:
+    """Keys below the base before the wait, all behind it, and some of a block either way."""
+    rows = chains([(130, 131), (60, 69), (2300, 2303)])
+    world = World(rows, device, torch.float16, Heads(2, 1), d=16)
+    whole = world.attend()
+    for settled in (True, False):
+        world.rows = world.rows._replace(settled=settled)
+        assert torch.equal(world.attend(tile=Tile(2, 16, 5)), whole), settled
+
+
 @pytest.mark.parametrize("spread", [1, 4])
 def test_padding_rows_of_spread_tiles_are_zero(spread: int, device: torch.device) -> None:
     world = World(
@@ -157,7 +167,15 @@ def test_sequences_of_many_rows_get_large_tiles_and_trees_small_ones() -> None:
     assert chosen(chains([(0, 100)])) == Tile(16, 64, warps=8)
     assert chosen(chains([(0, 100)]), torch.float32) == Tile(4, 16, warps=8)
     assert chosen(trees([9], [0] * 32)) == Tile(4, 16, warps=2, stages=1)
-    assert chosen(trees([9], [0] * 32), d=64) == Tile(4, 16, warps=2, stages=1)
+    assert chosen(trees([9], [0] * 32), d=64) == Tile(4, 16, warps=4, stages=1)
+
+
+def test_prompts_take_few_warps_where_matrix_units_read_shared_memory() -> None:
+    prompt = chains([(0, 100)])
+    assert chosen(prompt, capability=(9, 0)) == Tile(16, 64, warps=4, stages=2)
+    assert chosen(prompt, capability=(9, 0), d=64) == Tile(16, 64, warps=4)
+    assert chosen(prompt, capability=(12, 0)) == chosen(prompt) == Tile(16, 64, warps=8)
+    assert chosen(chains([(9, 10)]), capability=(9, 0)) == chosen(chains([(9, 10)]))
 
 
 def test_tiles_are_spread_where_processors_would_idle() -> None:
@@ -171,7 +189,11 @@ def test_tiles_are_spread_where_processors_would_idle() -> None:
 
 
 def chosen(
-    rows: Rows, dtype: torch.dtype = torch.bfloat16, processors: int = 1, d: int = 128
+    rows: Rows,
+    dtype: torch.dtype = torch.bfloat16,
+    processors: int = 1,
+    d: int = 128,
+    capability: tuple[int, int] | None = None,
 ) -> Tile:
     q = torch.empty(len(rows.last), 32, d, dtype=dtype, device="meta")
-    return choose(rows, PAGE, Heads(32, 8), q, processors)
+    return choose(rows, PAGE, Heads(32, 8), q, processors, capability)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ from alula.ops.triton import segments
 from alula.ops.triton.attention_kernel import attention_kernel
 from alula.ops.triton.launch import ceil_div, options, power_of_2
 from alula.ops.triton.linear import machine
+from alula.ops.triton.spread_attention import spread_attention_kernel
+from alula.ops.triton.tiles import Capability
 
 _BLOCK_BYTES = 16384
 _MOST_KEYS = 64
@@ -27,12 +29,14 @@ _SMALL_WARPS, _LARGE_WARPS = 4, 8
 _STAGES = 3
 _SPREAD_STAGES = 1
 """A program of a spread tile visits so few blocks that a pipeline only costs."""
-_TREE_WARPS = 2
-"""Of a tree's programs, of which many have to run at a time."""
+_TREE_WARPS = {True: 2, False: 4}
+"""Of a tree's programs, of which many have to run at a time, by whether heads are wide."""
+_WARP_GROUPS, _WIDE_STAGES = 9, 2
+"""The capability whose matrix units serve groups of four warps."""
 _WIDE_HEAD = 128
 """From here on a head's keys are worth more warps, or more programs."""
 _NO_WINDOW = 1 << 30
-_PROGRAMS, _TREE_PROGRAMS, _WIDE_TREE_PROGRAMS = 2, 1.5, 3
+_PROGRAMS, _TREE_PROGRAMS, _WIDE_TREE_PROGRAMS = 2, 0.65, 3
 """That a processor is given at most where tiles are spread, beside those of a tree's nodes."""
 _MOST_SUMS = 1 << 18
 """Segments of all lanes that are summed apart: 128 MB with heads of 128 elements."""
@@ -65,7 +69,7 @@ class _RowPlan(Plan):
         self._page_size = page_size
         self._heads = heads
         self._window = window or _NO_WINDOW
-        self._processors = machine(rows.last.device)[0]
+        self._machine = machine(rows.last.device)
         self._tile: Tile | None = None  # the same in all layers
 
     @property
@@ -74,7 +78,7 @@ class _RowPlan(Plan):
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         if self._tile is None:
-            self._tile = choose(self._rows, self._page_size, self._heads, q, self._processors)
+            self._tile = choose(self._rows, self._page_size, self._heads, q, *self._machine)
         return self.attend_in(self._tile, q, keys, values, scale)
 
     def attend_in(
@@ -82,41 +86,62 @@ class _RowPlan(Plan):
     ) -> Tensor:
         """As `attend`, in a given tile."""
         assert scale > 0  # the largest product is then the largest score
-        rows, (count, _, d) = self._rows, q.shape
+        rows, d = self._rows, q.shape[2]
         block_dim, block_keys = blocks(d, q.dtype)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         tail, table = rows.tail, rows.page_table
-        tiles, tails = ceil_div(count, tile.rows), 0
-        most = segments.count(table.shape[1] * self._page_size)
-        sums = count * self._heads.query * most
-        scratch, arrivals = None, None
-        group = self._heads.query // self._heads.kv
-        if tile.spread > 1:
-            tails = 0 if tail is None else tile.rows
-            scratch = torch.empty(sums * (d + 2), dtype=torch.float32, device=q.device)
-            arrivals = _arrivals(q.device)
-            assert count * self._heads.query <= len(arrivals)
-        attention_kernel[(tiles, self._heads.kv, tile.spread + tails)](
-            *(q, keys, values, out, rows.sequences, rows.last, rows.base, table, tail),
-            *(scratch, arrivals, count, rows.first, self._window, tile.rows, tile.spread),
-            *(most, sums, scale * math.log2(math.e)),
+        of_launch = (q, keys, values, out, rows.sequences, rows.last, rows.base, table, tail)
+        strides = (
             *(q.stride(0), out.stride(0), table.stride(0), 0 if tail is None else tail.stride(0)),
             *(keys.stride(0), keys.stride(1)),
-            group=group,
-            head_dim=d,
-            page_size=self._page_size,
-            has_tail=tail is not None,
-            spreads=tile.spread > 1,
-            block_queries=tile.lanes,
-            block_keys=block_keys,
-            block_dim=block_dim,
-            **_merging(tile, group, block_dim, by_row=tail is not None),
-            num_warps=tile.warps,
-            num_stages=tile.stages,
-            maxnreg=_REGISTERS,
-            **options(q),
         )
+        constants = {
+            "group": self._heads.query // self._heads.kv,
+            "head_dim": d,
+            "page_size": self._page_size,
+            "has_tail": tail is not None,
+            "block_queries": tile.lanes,
+            "block_keys": block_keys,
+            "block_dim": block_dim,
+            "num_warps": tile.warps,
+            "num_stages": tile.stages,
+            "maxnreg": _REGISTERS,
+            **options(q),
+        }
+        self._launch(tile, of_launch, scale * math.log2(math.e), strides, constants)
         return out
+
+    def _launch(
+        self,
+        tile: Tile,
+        of_launch: tuple[Tensor | None, ...],
+        scale: float,
+        strides: tuple[int, ...],
+        constants: dict[str, Any],
+    ) -> None:
+        rows, count, heads = self._rows, len(self._rows.last), self._heads
+        tiles, has_tail = ceil_div(count, tile.rows), rows.tail is not None
+        if tile.spread == 1:
+            attention_kernel[(tiles, heads.kv)](
+                *of_launch,
+                *(count, rows.first, self._window, tile.rows, scale),
+                *strides,
+                **constants,
+            )
+            return
+        out = of_launch[3]
+        assert out is not None and count * heads.query <= _COUNTERS
+        most = segments.count(rows.page_table.shape[1] * self._page_size)
+        sums = count * heads.query * most
+        scratch = torch.empty(sums * (out.shape[2] + 2), dtype=torch.float32, device=out.device)
+        spread_attention_kernel[(tiles, heads.kv, tile.spread + (tile.rows if has_tail else 0))](
+            *(*of_launch, scratch, _arrivals(out.device)),
+            *(count, rows.first, self._window, int(rows.settled), tile.rows, tile.spread),
+            *(most, sums, scale),
+            *strides,
+            **_merging(tile, constants["group"], constants["block_dim"], by_row=has_tail),
+            **constants,
+        )
 
 
 def _merging(tile: Tile, group: int, block_dim: int, *, by_row: bool) -> dict[str, int]:
@@ -133,7 +158,14 @@ def _merging(tile: Tile, group: int, block_dim: int, *, by_row: bool) -> dict[st
     }
 
 
-def choose(rows: Rows, page_size: int, heads: Heads, q: Tensor, processors: int) -> Tile:
+def choose(
+    rows: Rows,
+    page_size: int,
+    heads: Heads,
+    q: Tensor,
+    processors: int,
+    capability: Capability | None = None,
+) -> Tile:
     """As many rows as a sequence has in the mean: those of one sequence share what they read.
 
     The nodes of a tree read most of their blocks each for itself, so that few go in a tile. fp32
@@ -152,17 +184,32 @@ def choose(rows: Rows, page_size: int, heads: Heads, q: Tensor, processors: int)
     share: float = _PROGRAMS
     if has_tail:
         share = _WIDE_TREE_PROGRAMS if is_wide else _TREE_PROGRAMS
-    spread = max(min(int(processors * share / programs), most), 1)
+    least = 2 if has_tail and programs <= processors else 1
+    spread = min(max(int(processors * share / programs), least), most)
     if count * heads.query * most > _MOST_SUMS or count * heads.query > _COUNTERS:
         spread = 1
-    warps = _SMALL_WARPS if is_small and lanes < _LARGE_LANES else _LARGE_WARPS
-    if is_small and has_tail:
-        warps = _TREE_WARPS
-    elif is_small and is_wide and 1 < spread == most:
-        warps = _LARGE_WARPS
-    is_short = is_small and lanes < _LARGE_LANES and (has_tail or spread > 1)
-    stages = _SPREAD_STAGES if is_short else _STAGES
-    return Tile(tile_rows, lanes, spread, warps, stages)
+    found = Tile(tile_rows, lanes, spread, _LARGE_WARPS, _STAGES)
+    if not is_small:
+        return found
+    if has_tail:
+        return found._replace(warps=_TREE_WARPS[is_wide], stages=_SPREAD_STAGES)
+    if lanes >= _LARGE_LANES:
+        return found if spread > 1 else _of_prompt(found, capability, is_wide=is_wide)
+    if spread > 1:
+        is_of_one_segment = is_wide and spread == most
+        warps = _LARGE_WARPS if is_of_one_segment else _SMALL_WARPS
+        return found._replace(warps=warps, stages=_SPREAD_STAGES)
+    return found._replace(warps=_SMALL_WARPS)
+
+
+def _of_prompt(tile: Tile, capability: Capability | None, *, is_wide: bool) -> Tile:
+    """Where the matrix units read their operands from shared memory, few warps have registers
+    enough, and two programs go on a processor: 4 % of a prompt's whole pass with heads of 128
+    elements, 27 % with heads of 64.
+    """
+    if capability is None or capability[0] != _WARP_GROUPS:
+        return tile
+    return tile._replace(warps=_SMALL_WARPS, stages=_WIDE_STAGES if is_wide else _STAGES)
 
 
 def blocks(head_dim: int, dtype: torch.dtype) -> tuple[int, int]:

@@ -68,6 +68,57 @@ def find(
 
 
 @triton.jit
+def read(
+    keys,
+    values,
+    slot,
+    inside,
+    k,
+    v,
+    page_stride,
+    head_dim: tl.constexpr,
+    page_size: tl.constexpr,
+    waited: tl.constexpr,
+):
+    """Keys and values of `slot` that are `inside`; for others what `k` and `v` have."""
+    place = (slot // page_size).to(tl.int64) * page_stride + slot % page_size * head_dim
+    at = tl.arange(0, k.shape[1])[None, :]
+    inside = inside[:, None]
+    if k.shape[1] != head_dim:
+        inside = inside & (at < head_dim)
+    modifier: tl.constexpr = "" if waited else ".cg"  # as for `known`
+    of = place[:, None] + at
+    k = tl.load(keys + of, mask=inside, other=k, cache_modifier=modifier)
+    return k, tl.load(values + of, mask=inside, other=v, cache_modifier=modifier)
+
+
+@triton.jit
+def add(block, k, v, q, lowest, ends, largest, total, mixed, scale, afresh: tl.constexpr):
+    """Add the keys and values at positions `block` … to the softmax of a tile's rows, or begin one.
+
+    Each row sees those from its own `lowest` to its own of `ends`.
+    """
+    position = block + tl.arange(0, k.shape[0])
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+    sees = (position[None, :] >= lowest[:, None]) & (position[None, :] < ends[:, None])
+    scores = tl.where(sees, scores, -float("inf"))
+    new = tl.max(scores, axis=1) * scale
+    if not afresh:
+        new = tl.maximum(largest, new)
+    pivot = tl.where(new == -float("inf"), 0.0, new)
+    weights = tl.exp2(tl.fma(scores, scale, -pivot[:, None])).to(v.dtype)
+    ones = tl.full((k.shape[0], 16), 1.0, dtype=v.dtype)
+    if afresh:
+        total = tl.dot(weights, ones, input_precision="ieee")
+        mixed = tl.dot(weights, v, input_precision="ieee")
+    else:
+        kept = tl.exp2(largest - pivot)[:, None]
+        total = tl.dot(weights, ones, total * kept, input_precision="ieee")
+        mixed = tl.dot(weights, v, mixed * kept, input_precision="ieee")
+    return new, total, mixed
+
+
+@triton.jit
 def visit(
     block,
     slot,
@@ -87,30 +138,14 @@ def visit(
     page_size: tl.constexpr,
     block_keys: tl.constexpr,
 ):
-    """Add the block of keys at position `block` to the softmax of a tile's rows.
-
-    Keys exist from position `low` to `end`; others may hold anything, and read as zero. Each row
-    sees those from its own `lowest` to its own of `ends`.
+    """Read the block of keys at position `block` and add it: keys exist from position `low` to
+    `end`; others may hold anything, and read as zero.
     """
     position = block + tl.arange(0, block_keys)
-    place = (slot // page_size).to(tl.int64) * page_stride + slot % page_size * head_dim
-    at = tl.arange(0, q.shape[1])[None, :]
-    inside = ((position >= low) & (position < end))[:, None]
-    if q.shape[1] != head_dim:
-        inside = inside & (at < head_dim)
-    k = tl.load(keys + place[:, None] + at, mask=inside, other=0.0)
-    v = tl.load(values + place[:, None] + at, mask=inside, other=0.0)
-    scores = tl.dot(q, tl.trans(k), input_precision="ieee")
-    sees = (position[None, :] >= lowest[:, None]) & (position[None, :] < ends[:, None])
-    scores = tl.where(sees, scores, -float("inf"))
-    new = tl.maximum(largest, tl.max(scores, axis=1) * scale)
-    pivot = tl.where(new == -float("inf"), 0.0, new)
-    weights = tl.exp2(tl.fma(scores, scale, -pivot[:, None])).to(v.dtype)
-    kept = tl.exp2(largest - pivot)[:, None]
-    ones = tl.full((block_keys, 16), 1.0, dtype=v.dtype)
-    total = tl.dot(weights, ones, total * kept, input_precision="ieee")
-    mixed = tl.dot(weights, v, mixed * kept, input_precision="ieee")
-    return new, total, mixed
+    inside = (position >= low) & (position < end)
+    none = tl.zeros((block_keys, q.shape[1]), dtype=q.dtype)
+    k, v = read(keys, values, slot, inside, none, none, page_stride, head_dim, page_size, True)
+    return add(block, k, v, q, lowest, ends, largest, total, mixed, scale, False)
 
 
 @triton.jit

@@ -107,7 +107,7 @@ def project_heads(
         half=d // 2,
         has_squares=normed.squares is not None,
         # Attention takes so little memory and so few processors that it may begin meanwhile.
-        **{**tiling.constants, "early": True},
+        **{**tiling.constants, "releases": "at once"},
     )
     return queries
 

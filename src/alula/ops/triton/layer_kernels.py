@@ -43,7 +43,7 @@ def gate_kernel(
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
     ahead: tl.constexpr,
-    early: tl.constexpr,
+    releases: tl.constexpr,
     overlaps: tl.constexpr,
 ):
     """A program computes one tile of y [rows, outputs / 2]."""
@@ -51,13 +51,13 @@ def gate_kernel(
     row, lane = place(rows, outputs, block_rows, block_outputs, group)
     output = pair_rows(lane, pairs, pairs)
     fetched = fetch(weight, output, inner, block_inner, ahead)
-    begin(early, overlaps)
+    begin(releases, overlaps)
     scale = divisor(squares, row, rows, inner, eps, has_squares)
     sums = multiply(
         *(x, weight, fetched, row, output, rows, inner, x_stride),
         *(block_inner, is_even, masks_rows, ahead),
     )
-    end(early, overlaps)
+    end(releases, overlaps)
     sums = complete(sums, scale, bias, output, has_bias)
     sums = sums.to(y.dtype.element_ty).to(tl.float32)
     gate, up = tl.split(tl.reshape(sums, (block_rows, block_outputs // 2, 2)))
@@ -100,7 +100,7 @@ def heads_kernel(
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
     ahead: tl.constexpr,
-    early: tl.constexpr,
+    releases: tl.constexpr,
     overlaps: tl.constexpr,
 ):
     """A program computes one tile of pairs of elements that are rotated together, of any heads."""
@@ -108,7 +108,7 @@ def heads_kernel(
     row, lane = place(rows, outputs, block_rows, block_outputs, group)
     output = pair_rows(lane, pairs, half)
     fetched = fetch(weight, output, inner, block_inner, ahead)
-    begin(early, overlaps)
+    begin(releases, overlaps)
     scale = divisor(squares, row, rows, inner, eps, has_squares)
     # What the end needs is under way while the sums are made.
     _, pair = place(rows, pairs, block_rows, block_outputs // 2, group)
@@ -123,7 +123,7 @@ def heads_kernel(
         *(x, weight, fetched, row, output, rows, inner, x_stride),
         *(block_inner, is_even, masks_rows, ahead),
     )
-    end(early, overlaps)
+    end(releases, overlaps)
     sums = complete(sums, scale, bias, output, has_bias)
     sums = sums.to(queries.dtype.element_ty).to(tl.float32)
     first_in, second_in = tl.split(tl.reshape(sums, (block_rows, block_outputs // 2, 2)))
@@ -170,7 +170,7 @@ def add_linear_kernel(
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
     ahead: tl.constexpr,
-    early: tl.constexpr,
+    releases: tl.constexpr,
     overlaps: tl.constexpr,
 ):
     """A program computes one tile of the residual stream [rows, outputs], times the next norm's
@@ -179,7 +179,7 @@ def add_linear_kernel(
     row, lane = place(rows, outputs, block_rows, block_outputs, group)
     output = tl.minimum(lane, outputs - 1)
     fetched = fetch(weight, output, inner, block_inner, ahead)
-    begin(early, overlaps)
+    begin(releases, overlaps)
     inside = (row < rows)[:, None] & (lane < outputs)[None, :]
     at = row.to(tl.int64)[:, None] * outputs + lane[None, :]
     x_before = tl.load(before + at, mask=inside, other=0.0).to(tl.float32)
@@ -188,7 +188,7 @@ def add_linear_kernel(
         *(x, weight, fetched, row, output, rows, inner, x_stride),
         *(block_inner, is_even, masks_rows, ahead),
     )
-    end(early, overlaps)
+    end(releases, overlaps)
     if has_bias:
         sums += tl.load(bias + output).to(tl.float32)[None, :]
     change = sums.to(total.dtype.element_ty).to(tl.float32)

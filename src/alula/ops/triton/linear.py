@@ -13,7 +13,7 @@ from torch import Tensor
 from alula.ops.linear import DenseWeight, Weight
 from alula.ops.norm import Normed
 from alula.ops.triton.launch import ceil_div, options
-from alula.ops.triton.product import begin, complete, divisor, end, fetch, is_small, multiply, place
+from alula.ops.triton.product import begin, complete, divisor, end, fetch, multiply, place, releases
 from alula.ops.triton.tiles import (
     Capability,
     Table,
@@ -51,20 +51,20 @@ def linear_kernel(
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
     ahead: tl.constexpr,
-    early: tl.constexpr,
+    releases: tl.constexpr,
     overlaps: tl.constexpr,
 ):
     """A program computes one tile of y [rows, outputs]."""
     row, lane = place(rows, outputs, block_rows, block_outputs, group)
     output = tl.minimum(lane, outputs - 1)
     fetched = fetch(weight, output, inner, block_inner, ahead)
-    begin(early, overlaps)
+    begin(releases, overlaps)
     scale = divisor(squares, row, rows, inner, eps, has_squares)
     sums = multiply(
         *(x, weight, fetched, row, output, rows, inner, x_stride),
         *(block_inner, is_even, masks_rows, ahead),
     )
-    end(early, overlaps)
+    end(releases, overlaps)
     sums = complete(sums, scale, bias, output, has_bias)
     to = y + row.to(tl.int64)[:, None] * outputs + lane[None, :]
     inside = (row < rows)[:, None] & (lane < outputs)[None, :]
@@ -156,7 +156,7 @@ class TiledWeight(Weight):
             "ahead": tile.ahead,
             "num_warps": tile.warps,
             "num_stages": tile.stages,
-            "early": is_small(self.values),
+            "releases": releases(self.values, tile),
             **options(self.values),
         }
 

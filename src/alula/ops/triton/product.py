@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from alula.ops.triton.overlap import release, wait
+from alula.ops.triton.tiles import Tile
 
 SQUARES_UNIT = tl.constexpr(2.0**28)
 """Sums of squares are kept as whole multiples of 1 / this, since integers add in any order to the
@@ -37,13 +38,15 @@ def place(rows, lanes, block_rows: tl.constexpr, block_lanes: tl.constexpr, grou
 
 
 @triton.jit
-def begin(early: tl.constexpr, overlaps: tl.constexpr):
-    """Wait for x. `early`: let the next kernel begin at once; for weights so small that time goes
-    into waiting and not into reading.
+def begin(releases: tl.constexpr, overlaps: tl.constexpr):
+    """Wait for x, and let the next kernel begin: before that ("at once"; for weights so small that
+    time goes into waiting and not into reading) or behind it ("at input").
     """
-    if early:
+    if releases == "at once":
         release(overlaps)
     wait(overlaps)
+    if releases == "at input":
+        release(overlaps)
 
 
 @triton.jit
@@ -113,9 +116,9 @@ def multiply(
 
 
 @triton.jit
-def end(early: tl.constexpr, overlaps: tl.constexpr):
+def end(releases: tl.constexpr, overlaps: tl.constexpr):
     """Let the next kernel begin, if it has not been let."""
-    if not early:
+    if releases == "at end":
         release(overlaps)
 
 
@@ -145,6 +148,9 @@ def in_units(x):
     return (x * x * SQUARES_UNIT + 0.5).to(tl.int64)
 
 
-def is_small(weight: Tensor) -> bool:
-    """Whether a weight's kernels begin `early`."""
-    return weight.numel() * weight.dtype.itemsize <= _SMALL_BYTES
+def releases(weight: Tensor, tile: Tile) -> str:
+    """When a weight's kernel lets the next one begin."""
+    if tile.early:
+        return "at input"
+    is_small = weight.numel() * weight.dtype.itemsize <= _SMALL_BYTES
+    return "at once" if is_small else "at end"

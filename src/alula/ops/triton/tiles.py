@@ -28,6 +28,9 @@ class Tile(NamedTuple):
     stages: int
     ahead: int = 0
     """Steps of the weight that it fetches before it waits for its input, and holds in registers."""
+    early: int = 0
+    """Whether the next kernel may begin once this one has its input, and not when the rule says
+    (`product.releases`)."""
 
     def shared_bytes(self, itemsize: int) -> int:
         """Shared memory that its pipeline takes."""
