@@ -239,6 +239,7 @@ def test_a_capture_begins_when_what_is_under_way_has_ended(monkeypatch: pytest.M
     monkeypatch.setattr(rounds.torch.cuda, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(rounds.torch.cuda, "synchronize", takes(20.0))
     monkeypatch.setattr(rounds, "_Graph", takes(300.0))
+    monkeypatch.setattr(rounds.CapturedRounds, "_begin", lambda _self: None)
     lines = SimpleNamespace(count=1, spare=1, device=torch.device("cpu"), replaceable=())
     made = rounds.CapturedRounds(lines, None)  # type: ignore[arg-type]
     made.launch([0], 0, 0, rounds._GREEDY)

@@ -71,7 +71,7 @@ def test_a_row_alone_is_the_same(launch: str, kind: str, device: torch.device) -
 def test_a_captured_launch_serves_at_other_lengths(kind: str, device: torch.device) -> None:
     """Again and again, with programs that have nothing to do and others that then have."""
     rows, heads, q, keys, values = world(chains([(1500, 1504), (700, 704)]), kind, device)
-    made, tile = plan(rows, PAGE, heads), Tile(4, 16, 8)
+    made, tile = plan(rows, PAGE, heads), Tile(16 // (heads.query // heads.kv), 16, 8)
     made.attend_in(tile, q, keys, values, SCALE)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

@@ -46,6 +46,12 @@ class Size(NamedTuple):
 
 _GREEDY = Wants(noise=False, filters=0, adjustments=False)
 _TIMINGS, _IN_A_ROW = 3, 5
+_ROOM = 1 << 25
+"""Bytes that have to be free before anything is captured."""
+_LOWER = (
+    "lower the number of sequences (--max-sequences) or of cached tokens (--cache-tokens), or "
+    "switch capturing off (--no-graphs)"
+)
 Compute = Callable[[Tensor, Size], Outcome]
 """A round of the lines [S], on the device."""
 
@@ -111,6 +117,19 @@ class CapturedRounds(Rounds):
         super().__init__(lines, compute)
         self._graphs: dict[tuple[Size, tuple[int, ...]], _Graph] = {}
         self._pool = torch.cuda.graph_pool_handle()
+        self._first = self._begin()
+
+    def _begin(self) -> torch.cuda.CUDAGraph:
+        """Capture next to nothing. torch keeps a little memory beside the first graph there is, and
+        ends the process if there is none just then; beside a further one it needs nothing.
+        """
+        device = self._lines.device
+        with memory_for("captured rounds", device, _LOWER):
+            torch.empty(_ROOM, dtype=torch.uint8, device=device)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                torch.zeros(1, device=device)
+        return graph
 
     @property
     def capturing(self) -> float:
@@ -140,12 +159,8 @@ class CapturedRounds(Rounds):
         torch.cuda.synchronize(self._lines.device)
         started = time.perf_counter()
         what = f"a captured round of {size.sequences} sequences"
-        fix = (
-            "lower the number of sequences (--max-sequences) or of cached tokens "
-            "(--cache-tokens), or switch capturing off (--no-graphs)"
-        )
         try:
-            with memory_for(what, self._lines.device, fix):
+            with memory_for(what, self._lines.device, _LOWER):
                 return _Graph(size, self._lines, self._compute, self._pool)
         finally:
             self._capturing += time.perf_counter() - started

@@ -86,6 +86,8 @@ class _RowPlan(Plan):
     ) -> Tensor:
         """As `attend`, in a given tile."""
         assert scale > 0  # the largest product is then the largest score
+        group = self._heads.query // self._heads.kv
+        assert tile.rows * group <= tile.lanes
         rows, d = self._rows, q.shape[2]
         block_dim, block_keys = blocks(d, q.dtype)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
@@ -96,7 +98,7 @@ class _RowPlan(Plan):
             *(keys.stride(0), keys.stride(1)),
         )
         constants = {
-            "group": self._heads.query // self._heads.kv,
+            "group": group,
             "head_dim": d,
             "page_size": self._page_size,
             "has_tail": tail is not None,
@@ -140,6 +142,7 @@ class _RowPlan(Plan):
             *(most, sums, scale),
             *strides,
             **_merging(tile, constants["group"], constants["block_dim"], by_row=has_tail),
+            reads_early=not has_tail and tile.lanes < _LARGE_LANES,
             **constants,
         )
 

@@ -62,6 +62,7 @@ def spread_attention_kernel(
     block_merged: tl.constexpr,
     block_group: tl.constexpr,
     merged_together: tl.constexpr,
+    reads_early: tl.constexpr,
     overlaps: tl.constexpr,
 ):
     """Programs (i, h, ·) compute rows i * tile_rows … for key-value head h, as `attention_kernel`.
@@ -71,8 +72,8 @@ def spread_attention_kernel(
     They leave their sums in `scratch`, [sums, head_dim] mixed, then [sums] largest, then [sums]
     totals, and of each lane the last to arrive merges them.
 
-    Of a segment's first block, keys and values that are `settled` (see `Rows`) are read before the
-    wait.
+    With `reads_early`, keys and values of a segment's first block that are `settled` (see `Rows`)
+    are read before the wait; it takes registers that trees and large tiles do not have.
     """
     release(overlaps)
     first_row = tl.program_id(0) * tile_rows
@@ -157,18 +158,7 @@ def spread_attention_kernel(
             for segment in tl.range(start, segments_below(end), step, num_stages=1):
                 block = tl.maximum(start_of(segment), begin)
                 to_block = tl.minimum(start_of(segment + 1), end)
-                if has_tail:
-                    largest, total, mixed = nothing(block_queries, block_dim)
-                    wait(overlaps)
-                    q_tile = tl.load(from_q, mask=exists, other=0.0)
-                    for later in tl.range(block, to_block, block_keys, disable_licm=True):
-                        slot = find(later, *found, page_size, has_tail, block_keys, True)
-                        largest, total, mixed = visit(
-                            *(later, slot, low, end, q_tile, keys, values, lowest, ends),
-                            *(largest, total, mixed, scale, page_stride),
-                            *(head_dim, page_size, block_keys),
-                        )
-                else:
+                if reads_early:
                     slot = find(block, *found, page_size, has_tail, block_keys, False)
                     position = block + tl.arange(0, block_keys)
                     k = tl.zeros((block_keys, block_dim), dtype=keys.dtype.element_ty)
@@ -178,29 +168,27 @@ def spread_attention_kernel(
                         *(keys, values, slot, is_old, k, v, page_stride),
                         *(head_dim, page_size, False),
                     )
-                    wait(overlaps)
+                wait(overlaps)
+                q_tile = tl.load(from_q, mask=exists, other=0.0)
+                if reads_early:
                     is_new = (position >= tl.maximum(low, old_end)) & (position < end)
                     k, v = read(
                         *(keys, values, slot, is_new, k, v, page_stride),
                         *(head_dim, page_size, True),
                     )
-                    q_tile = tl.load(from_q, mask=exists, other=0.0)
                     largest, total, mixed = add(
                         *(block, k, v, q_tile, lowest, ends), 0.0, 0.0, 0.0, scale, True
                     )
-                    next_block = block + block_keys
-                    if next_block < to_block:
-                        next_at = find(next_block, *found, page_size, has_tail, block_keys, True)
-                        for later in tl.range(next_block, to_block, block_keys, disable_licm=True):
-                            slot = next_at
-                            next_at = find(
-                                later + block_keys, *found, page_size, has_tail, block_keys, True
-                            )
-                            largest, total, mixed = visit(
-                                *(later, slot, low, end, q_tile, keys, values, lowest, ends),
-                                *(largest, total, mixed, scale, page_stride),
-                                *(head_dim, page_size, block_keys),
-                            )
+                    block += block_keys
+                else:
+                    largest, total, mixed = nothing(block_queries, block_dim)
+                for later in tl.range(block, to_block, block_keys, disable_licm=True):
+                    slot = find(later, *found, page_size, has_tail, block_keys, True)
+                    largest, total, mixed = visit(
+                        *(later, slot, low, end, q_tile, keys, values, lowest, ends),
+                        *(largest, total, mixed, scale, page_stride),
+                        *(head_dim, page_size, block_keys),
+                    )
                 sees = start_of(segment) < ends
                 tl.store(to_mixed + segment * head_dim, mixed, mask=sees[:, None] & exists)
                 tl.store(to_largest + segment, largest, mask=sees)
