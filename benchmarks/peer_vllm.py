@@ -1,10 +1,14 @@
 """vLLM's plain step of the 8B shape beside alula's: random weights, a context of 512, by batch.
 
     python benchmarks/peer_vllm.py [--batches 1,32] [--wait-for FILE] [--out FILE]
+    python benchmarks/peer_vllm.py --beside ROUNDS... --out FILE
 
 Runs in vLLM's own environment and imports nothing of alula's. A step is what 64 further tokens take
 longer, divided by 64, so that the prompts' time cancels out. It can load while something else runs
 and begin to measure when FILE is there.
+
+The second form adds to a result the plain steps that `gpu_rounds.py` took before and after it in
+the same run, and compares tokens a second.
 """
 
 from __future__ import annotations
@@ -48,7 +52,11 @@ def main() -> None:
     parser.add_argument("--batches", default="1,32")
     parser.add_argument("--wait-for", type=Path)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--beside", nargs="+", type=Path)
     options = parser.parse_args()
+    if options.beside:
+        beside(options.beside, options.out)
+        return
     batches = [int(batch) for batch in options.batches.split(",")]
     os.environ |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     llm, params = loaded(max(batches))
@@ -77,6 +85,21 @@ def main() -> None:
             "results": found,
         }
         options.out.write_text(json.dumps(record, indent=2) + "\n")
+
+
+def beside(runs: list[Path], out: Path) -> None:
+    """Add alula's plain steps of the same run to a result."""
+    record, *others = (json.loads(path.read_text("utf-8")) for path in (out, *runs))
+    rounds = [found for other in others for found in other["results"]["rounds"]]
+    plain = [r for r in rounds if (r["model"], r["shape"]) == ("8b", "off")]
+    for found in record["results"]:
+        steps = [r["period ms"] for r in plain if r["batch"] == found["batch"]]
+        found["alula step ms"], found["alula steps"] = median(steps), steps
+        found["alula tok/s of vLLM's"] = round(found["step ms"] / median(steps), 3)
+        print(found)
+    record["machine"] = others[0]["machine"]
+    record["versions"] |= {f"{k} beside": v for k, v in others[0]["versions"].items()}
+    out.write_text(json.dumps(record, indent=2) + "\n")
 
 
 def loaded(sequences: int) -> tuple[Any, Any]:

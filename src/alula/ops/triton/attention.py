@@ -207,8 +207,7 @@ def choose(
 
 def _of_prompt(tile: Tile, capability: Capability | None, *, is_wide: bool) -> Tile:
     """Where the matrix units read their operands from shared memory, few warps have registers
-    enough, and two programs go on a processor: 4 % of a prompt's whole pass with heads of 128
-    elements, 27 % with heads of 64.
+    enough, and two programs go on a processor.
     """
     if capability is None or capability[0] != _WARP_GROUPS:
         return tile
