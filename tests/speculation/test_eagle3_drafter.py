@@ -217,6 +217,38 @@ def test_a_dense_round_is_drafted_on_as_any_other(shape, temperatures):
     follow_and_draft_on(_World([6, 11, 4], shape, temperatures=temperatures))
 
 
+@pytest.mark.parametrize("shape", [CHAIN, TREE])
+def test_keys_that_are_called_settled_were_written_before_the_pass(shape, monkeypatch):
+    """Attention may read them while the first kernels of the pass still run."""
+    world = _World([6, 11, 4], shape)
+    network, store, began, planned = world.network, world.drafter._pool._store, [], []
+    pair, plan, forward = network.pair, network.plan, network.forward
+
+    def pair_and_remember(*args):
+        began.append(store.clone())
+        return pair(*args)
+
+    def plan_and_remember(rows, pool):
+        planned.append(rows)
+        return plan(rows, pool)
+
+    def forward_and_check(*args):
+        found, rows = forward(*args), planned[-1]
+        for sequence, base in enumerate(rows.base.tolist() if rows.settled else []):
+            positions = torch.arange(rows.first, base)
+            pages = rows.page_table[sequence, positions // PAGE]
+            for now, then in zip(store.flatten(0, 1), began[-1].flatten(0, 1), strict=True):
+                at = (pages, slice(None), positions % PAGE)
+                assert torch.equal(now[at], then[at])
+        return found
+
+    monkeypatch.setattr(network, "pair", pair_and_remember)
+    monkeypatch.setattr(network, "plan", plan_and_remember)
+    monkeypatch.setattr(network, "forward", forward_and_check)
+    follow_and_draft_on(world)
+    assert {rows.settled for rows in planned} == {True, False}
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy remarks on infinities
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has its own proof")
 @pytest.mark.parametrize("settings", [{}, {"norm_before_residual": True}])

@@ -10,6 +10,7 @@ import torch
 from alula.ops.linear import DenseWeight, linear, linear_fp32
 from alula.ops.triton import linear as module
 from alula.ops.triton.linear import lay_out
+from alula.ops.triton.product import releases
 from alula.ops.triton.tiles import Tile, choose, distinct, restricted, table
 
 SHAPES = [(64, 64), (40, 48), (130, 200), (33, 129)]
@@ -85,6 +86,14 @@ def test_what_is_fetched_before_the_wait_changes_no_bit(
     for ahead in (1, 2, 4, 9):
         found = tiled.multiply_in(tile._replace(ahead=ahead), x, torch.float32)
         assert torch.equal(found, plain), ahead
+
+
+def test_the_next_kernel_may_begin_early_where_a_weight_is_small_or_its_tile_says_so() -> None:
+    small, large = (torch.empty(rows, 1024, device="meta") for rows in (2048, 2049))
+    tile = Tile(16, 32, 64, 4, 3)
+    assert [releases(weight, tile) for weight in (small, large)] == ["at once", "at end"]
+    early = tile._replace(early=1)
+    assert [releases(weight, early) for weight in (small, large)] == ["at input"] * 2
 
 
 def test_a_tile_that_adds_in_another_order_is_not_used(
