@@ -5,11 +5,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from alula.ops.triton.attention_sums import find, known, merge, nothing, put, visit
+from alula.ops.triton.attention_streams import rows_of, stream_of
+from alula.ops.triton.attention_sums import find, merge, nothing, put, visit
 from alula.ops.triton.overlap import release, wait
 from alula.ops.triton.segments import segment_of, start_of
-
-FAR = tl.constexpr(1 << 30)
 
 
 @triton.jit(
@@ -48,10 +47,7 @@ def attention_kernel(
     """Program (i, h) computes rows i * tile_rows … for key-value head h.
 
     `scale` includes log2(e). Lane n of a tile is query head n % group of its row n // group.
-
-    A tile reads streams, one behind the other: the keys that its rows of a sequence share, one
-    stream a sequence, and those that a node of a tree reads for itself, from the segment of its
-    base on.
+    A tile reads its streams (`attention_streams`) one behind the other.
     """
     release(overlaps)
     first_row = tl.program_id(0) * tile_rows
@@ -59,26 +55,16 @@ def attention_kernel(
     head = tl.program_id(1)
     keys += head * head_stride
     values += head * head_stride
-    lane = tl.arange(0, block_queries)
-    at = tl.arange(0, block_dim)
-    row = first_row + lane // group
-    here = (lane // group < tile_rows) & (row < rows)
-    query = head * group + lane % group
-
-    # What rows are is read before the wait (see `overlap`).
-    first_line = known(sequences + first_row, True, 0)
-    streams = known(sequences + end_row - 1, True, 0) - first_line + 1
-    sequence = known(sequences + row, here, -1)
-    own_end = known(last + row, here, -1) + 1
-    lowest = tl.maximum(own_end - window, first)
-    shared_end = own_end
+    of_rows = rows_of(
+        *(first_row, end_row, tile_rows, rows, window, first),
+        *(sequences, last, base, tail, tail_stride),
+        *(group, has_tail, block_queries),
+    )
+    row, here, _, lowest, _, _, _, _, streams = of_rows
     if has_tail:
-        lines = streams
         streams += end_row - first_row
-        root_of = known(base + sequence, here, 0)
-        in_tree = known(tail + row.to(tl.int64) * tail_stride, here, -1) >= 0
-        own_start = start_of(segment_of(root_of))
-        shared_end = tl.where(in_tree, tl.minimum(own_start, own_end), own_end)
+    query = head * group + tl.arange(0, block_queries) % group
+    at = tl.arange(0, block_dim)
 
     wait(overlaps)
     of_query = query[:, None] * head_dim + at[None, :]
@@ -88,24 +74,9 @@ def attention_kernel(
     sum_total = tl.zeros((block_queries,), dtype=tl.float32)
     sum_mixed = tl.zeros((block_queries, block_dim), dtype=tl.float32)
     for stream in range(0, streams):
-        line, ends = first_line + stream, shared_end
-        of = here & (sequence == line)
-        if has_tail:
-            is_own = stream >= lines
-            own_row = tl.maximum(first_row + stream - lines, 0)
-            of = tl.where(is_own, in_tree & (row == own_row), of)
-            ends = tl.where(is_own, own_end, ends)
-            line = tl.where(is_own, tl.max(tl.where(of, sequence, 0), axis=0), line)
-        ends = tl.where(of, ends, 0)
-        end = tl.max(ends, axis=0)
-        low = tl.minimum(tl.min(tl.where(of, lowest, FAR), axis=0), end)
-        begin = low // block_keys * block_keys
-        root, own_tail = end, tail
-        if has_tail:
-            own_tail = tail + own_row.to(tl.int64) * tail_stride
-            root = tl.where(is_own, tl.max(tl.where(of, root_of, 0), axis=0), end)
-            own_begin = tl.maximum(begin, tl.max(tl.where(of, own_start, 0), axis=0))
-            begin = tl.where(is_own, own_begin, begin)
+        line, ends, low, end, begin, _, root, own_tail = stream_of(
+            stream, first_row, *of_rows, *(base, tail, tail_stride), *(has_tail, block_keys)
+        )
         found = (low, end, root, page_table + line * table_stride, own_tail)
         segment = segment_of(begin)
         edge = start_of(segment + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from alula.ops.triton.attention_kernel import FAR
+from alula.ops.triton.attention_streams import FAR, rows_of, stream_of
 from alula.ops.triton.attention_sums import add, conclude, find, known, nothing, read, visit
 from alula.ops.triton.overlap import release, wait
 from alula.ops.triton.segments import segment_of, segments_below, start_of
@@ -82,24 +82,14 @@ def spread_attention_kernel(
     query_heads = tl.num_programs(1) * group
     keys += head * head_stride
     values += head * head_stride
-    lane = tl.arange(0, block_queries)
+    of_rows = rows_of(
+        *(first_row, end_row, tile_rows, rows, window, first),
+        *(sequences, last, base, tail, tail_stride),
+        *(group, has_tail, block_queries),
+    )
+    row, here, _, lowest, own_end, shared_end, in_tree, _, lines = of_rows
+    query = head * group + tl.arange(0, block_queries) % group
     at = tl.arange(0, block_dim)
-    row = first_row + lane // group
-    here = (lane // group < tile_rows) & (row < rows)
-    query = head * group + lane % group
-
-    # What rows are is read before the wait (see `overlap`).
-    first_line = known(sequences + first_row, True, 0)
-    lines = known(sequences + end_row - 1, True, 0) - first_line + 1
-    sequence = known(sequences + row, here, -1)
-    own_end = known(last + row, here, -1) + 1
-    lowest = tl.maximum(own_end - window, first)
-    shared_end = own_end
-    if has_tail:
-        root_of = known(base + sequence, here, 0)
-        in_tree = known(tail + row.to(tl.int64) * tail_stride, here, -1) >= 0
-        own_start = start_of(segment_of(root_of))
-        shared_end = tl.where(in_tree, tl.minimum(own_start, own_end), own_end)
 
     merged = tl.arange(0, block_merged) // group
     merged_row = first_row + merged
@@ -130,28 +120,13 @@ def spread_attention_kernel(
         to_largest = scratch + sums * head_dim + place
         column = tl.arange(0, 16)[None, :]
         for stream in range(from_stream, to_stream):
-            line, ends = first_line + stream, shared_end
-            of = here & (sequence == line)
-            if has_tail:
-                is_own = stream >= lines
-                own_row = tl.maximum(first_row + stream - lines, 0)
-                of = tl.where(is_own, in_tree & (row == own_row), of)
-                ends = tl.where(is_own, own_end, ends)
-                line = tl.where(is_own, tl.max(tl.where(of, sequence, 0), axis=0), line)
-            ends = tl.where(of, ends, 0)
-            end = tl.max(ends, axis=0)
-            low = tl.minimum(tl.min(tl.where(of, lowest, FAR), axis=0), end)
-            begin = low // block_keys * block_keys
+            line, ends, low, end, begin, base_of_line, root, own_tail = stream_of(
+                stream, first_row, *of_rows, *(base, tail, tail_stride), *(has_tail, block_keys)
+            )
             start, step = from_segment + part, spread
-            base_of_line = known(base + line, True, 0)
-            root, own_tail = end, tail
             if has_tail:
-                own_tail = tail + own_row.to(tl.int64) * tail_stride
-                root = tl.where(is_own, base_of_line, end)
-                own_begin = tl.maximum(begin, start_of(segment_of(base_of_line)))
-                begin = tl.where(is_own, own_begin, begin)
-                start = tl.where(is_own, segment_of(begin), start)
-                step = tl.where(is_own, 1, step)
+                start = tl.where(stream >= lines, segment_of(begin), start)
+                step = tl.where(stream >= lines, 1, step)
             found = (low, end, root, page_table + line * table_stride, own_tail)
             old_end = tl.minimum(tl.where(settled != 0, base_of_line, 0), end)
             # Not in a pipeline, which would begin before the wait.
