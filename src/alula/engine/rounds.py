@@ -125,6 +125,7 @@ class CapturedRounds(Rounds):
         """
         device = self._lines.device
         with memory_for("captured rounds", device, _LOWER):
+            torch.cuda.empty_cache()
             torch.empty(_ROOM, dtype=torch.uint8, device=device)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):

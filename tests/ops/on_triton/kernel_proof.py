@@ -197,6 +197,8 @@ def heads_launches(
     yield lambda: forms.rotate(q, rotation)
     for count, sequences, tail in (
         (8, 8, None),
+        (1, 1, None),
+        (6, 1, None),
         (128, 1, None),
         (8, 1, meta(8, 5, dtype=slots.dtype)),
     ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,6 +11,7 @@ from torch import Tensor
 from alula.ops.attention import Heads
 from alula.ops.rows import Rows
 from alula.ops.triton.attention import Tile, choose, plan
+from alula.ops.triton.spread_attention import spread_attention_kernel
 from paged import PAGE, chains, dense, joined, only, pools, to, trees
 
 PARENTS = [0, 0, 1, 1, 2, 4, 6, 6]
@@ -144,6 +147,45 @@ def test_what_may_be_read_early_makes_no_difference(device: torch.device) -> Non
     for settled in (True, False):
         world.rows = world.rows._replace(settled=settled)
         assert torch.equal(world.attend(tile=Tile(2, 16, 5)), whole), settled
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs the interpreter, to stop at the wait")
+@pytest.mark.parametrize(("settled", "written", "holds"), [(1, 0, 1), (0, None, 1), (1, -1, 0)])
+def test_before_the_wait_only_settled_keys_are_read(
+    settled: bool, written: int | None, holds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What earlier kernels may still write is NaN until then: from the base on, or, where nothing
+    is settled, everything. Were one settled key missing, it would show.
+    """
+    world = World(
+        chains([(130, 133), (60, 69), (200, 205)]),
+        torch.device("cpu"),
+        torch.float16,
+        Heads(2, 1),
+        16,
+    )
+    whole, rows = world.attend(), world.rows._replace(settled=settled)
+    pools_ = (world.keys, world.values)
+    after, before = ([pool.clone() for pool in pools_] for _ in range(2))
+    for row in range(len(rows.last)):
+        sequence = int(rows.sequences[row])
+        first = 0 if written is None else int(rows.base[sequence]) + written
+        at = torch.arange(first, int(rows.last[row]) + 1)
+        for pool in before:
+            pool[rows.page_table[sequence, at // PAGE], :, at % PAGE] = float("nan")
+
+    def stop(state: list[Tensor]) -> Callable[..., None]:
+        def fill(_overlaps: object) -> None:
+            for pool, content in zip(pools_, state, strict=True):
+                pool.copy_(content)
+
+        return fill
+
+    names = spread_attention_kernel.fn.__globals__
+    monkeypatch.setitem(names, "release", stop(before))
+    monkeypatch.setitem(names, "wait", stop(after))
+    world.rows = rows
+    assert torch.equal(world.attend(tile=Tile(2, 16, 5)), whole) == holds
 
 
 @pytest.mark.parametrize("spread", [1, 4])

@@ -88,12 +88,12 @@ def test_what_is_fetched_before_the_wait_changes_no_bit(
         assert torch.equal(found, plain), ahead
 
 
-def test_the_next_kernel_may_begin_early_where_a_weight_is_small_or_its_tile_says_so() -> None:
+def test_when_the_next_kernel_may_begin_follows_from_the_weight_unless_its_tile_says() -> None:
     small, large = (torch.empty(rows, 1024, device="meta") for rows in (2048, 2049))
     tile = Tile(16, 32, 64, 4, 3)
     assert [releases(weight, tile) for weight in (small, large)] == ["at once", "at end"]
-    early = tile._replace(early=1)
-    assert [releases(weight, early) for weight in (small, large)] == ["at input"] * 2
+    says = tile._replace(at_input=1)
+    assert [releases(weight, says) for weight in (small, large)] == ["at input"] * 2
 
 
 def test_a_tile_that_adds_in_another_order_is_not_used(

@@ -30,14 +30,17 @@ _STAGES = 3
 _SPREAD_STAGES = 1
 """A program of a spread tile visits so few blocks that a pipeline only costs."""
 _TREE_WARPS = {True: 2, False: 4}
-"""Of a tree's programs, of which many have to run at a time, by whether heads are wide."""
-_WARP_GROUPS, _WIDE_STAGES = 9, 2
+"""Of a tree's programs, of which many have to run at a time, by whether heads are wide; more where
+a tile has more elements than _OF_A_WARP for each."""
+_OF_A_WARP = 1024
+_WARP_GROUPS, _FEW_STAGES = 9, 2
 """The capability whose matrix units serve groups of four warps."""
 _WIDE_HEAD = 128
 """From here on a head's keys are worth more warps, or more programs."""
 _NO_WINDOW = 1 << 30
 _PROGRAMS, _TREE_PROGRAMS, _WIDE_TREE_PROGRAMS = 2, 0.65, 3
-"""That a processor is given at most where tiles are spread, beside those of a tree's nodes."""
+"""That a processor is given where tiles are spread, beside those of a tree's nodes. A tree's tiles
+are spread over two at least while each can have a processor."""
 _MOST_SUMS = 1 << 18
 """Segments of all lanes that are summed apart: 128 MB with heads of 128 elements."""
 _COUNTERS = 1 << 14
@@ -173,7 +176,8 @@ def choose(
 
     The nodes of a tree read most of their blocks each for itself, so that few go in a tile. fp32
     has no matrix units and takes many registers. Tiles that would leave `processors` idle are
-    spread. `q` is asked for its dtype and the size of its heads.
+    spread. `q` is asked for its dtype and the size of its heads; the `capability` of the GPU, None
+    where there is none, decides how a prompt's programs are made.
     """
     group, count, has_tail = heads.query // heads.kv, len(rows.last), rows.tail is not None
     is_small, lanes = q.dtype.itemsize < 4, max(_SMALL_LANES, power_of_2(group))
@@ -195,9 +199,13 @@ def choose(
     if not is_small:
         return found
     if has_tail:
-        return found._replace(warps=_TREE_WARPS[is_wide], stages=_SPREAD_STAGES)
+        block_dim, _ = blocks(q.shape[-1], q.dtype)
+        warps = max(_TREE_WARPS[is_wide], min(lanes * block_dim // _OF_A_WARP, _LARGE_WARPS))
+        return found._replace(warps=warps, stages=_SPREAD_STAGES)
     if lanes >= _LARGE_LANES:
-        return found if spread > 1 else _of_prompt(found, capability, is_wide=is_wide)
+        if spread > 1:
+            return found._replace(stages=_FEW_STAGES)
+        return _of_prompt(found, capability, is_wide=is_wide)
     if spread > 1:
         is_of_one_segment = is_wide and spread == most
         warps = _LARGE_WARPS if is_of_one_segment else _SMALL_WARPS
@@ -211,7 +219,7 @@ def _of_prompt(tile: Tile, capability: Capability | None, *, is_wide: bool) -> T
     """
     if capability is None or capability[0] != _WARP_GROUPS:
         return tile
-    return tile._replace(warps=_SMALL_WARPS, stages=_WIDE_STAGES if is_wide else _STAGES)
+    return tile._replace(warps=_SMALL_WARPS, stages=_FEW_STAGES if is_wide else _STAGES)
 
 
 def blocks(head_dim: int, dtype: torch.dtype) -> tuple[int, int]:

@@ -1,10 +1,13 @@
 """Programmatic dependent launch: a kernel may begin while the one before it still runs.
 
 What a kernel does before `wait` must not touch anything that an earlier kernel may still write:
-weights may be fetched, and what a round reads but never changes. Those that a model's pass begins
+weights may be fetched, and what a pass reads but never changes. Those that a model's pass begins
 with, `embed_kernel` and `pair_kernel`, let the next one begin only when they have waited, so that
-no kernel of a pass begins before all that was launched ahead of the pass has ended. Attention
-therefore reads before its wait what the pass's rows are. A kernel launched with
+no kernel of a pass begins before all that was launched ahead of the pass has ended. (In half
+precision a pass begins with an operation of torch, which no kernel overtakes.) Attention therefore
+reads before its wait what the pass's rows are, and keys and values that are settled (see `Rows`).
+What one processor has kept nearby may be older than that, so these reads ask for what all see.
+A kernel launched with
 `overlaps` has to call `wait`, always, before it reads or writes anything else; that makes the
 order transitive, since whoever waits for a kernel waits for what that one waited for.
 

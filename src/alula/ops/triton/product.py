@@ -150,7 +150,7 @@ def in_units(x):
 
 def releases(weight: Tensor, tile: Tile) -> str:
     """When a weight's kernel lets the next one begin."""
-    if tile.early:
+    if tile.at_input:
         return "at input"
     is_small = weight.numel() * weight.dtype.itemsize <= _SMALL_BYTES
     return "at once" if is_small else "at end"

@@ -28,9 +28,9 @@ class Tile(NamedTuple):
     stages: int
     ahead: int = 0
     """Steps of the weight that it fetches before it waits for its input, and holds in registers."""
-    early: int = 0
-    """Whether the next kernel may begin once this one has its input, and not when the rule says
-    (`product.releases`)."""
+    at_input: int = 0
+    """Whether it lets the next kernel begin once it has its input, and not when the rule says
+    (`product.releases`): later than a small weight's kernel, sooner than a large one's."""
 
     def shared_bytes(self, itemsize: int) -> int:
         """Shared memory that its pipeline takes."""
