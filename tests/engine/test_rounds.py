@@ -17,7 +17,7 @@ from alula.engine.events import Request
 from alula.engine.launch import build_dense
 from alula.engine.rounds import Flight, Rounds, Size, rounded
 from alula.engine.speculator import Speculator
-from alula.errors import ModelError
+from alula.errors import ModelError, ShortageError
 from alula.models.load import load
 from alula.sampling.params import SamplingParams
 from alula.speculation.walk import walk
@@ -244,6 +244,19 @@ def test_a_capture_begins_when_what_is_under_way_has_ended(monkeypatch: pytest.M
     made = rounds.CapturedRounds(lines, None)  # type: ignore[arg-type]
     made.launch([0], 0, 0, rounds._GREEDY)
     assert (clock[0], made.capturing) == (320.0, 300.0)
+
+
+def test_rounds_that_find_no_memory_to_begin_with_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: Any, **_named: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 32.00 MiB.")
+
+    monkeypatch.setattr(rounds.torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(rounds.torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(rounds.torch, "empty", fail)
+    lines = SimpleNamespace(device=torch.device("cpu"))
+    with pytest.raises(ShortageError, match="captured rounds: 32") as caught:
+        rounds.CapturedRounds(lines, None)  # type: ignore[arg-type]
+    assert "--no-graphs" in caught.value.fix
 
 
 def test_sizes_are_powers_of_two_up_to_the_most() -> None:
