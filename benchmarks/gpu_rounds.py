@@ -2,9 +2,10 @@
 
     python benchmarks/gpu_rounds.py [--models smollm2,8b] [--batches 1,32] [--out FILE]
 
-Weights are random, the context is 512 tokens. Of every round: the graph alone, launched back to
-back; the engine's time for one while it runs freely; the idle time between two, which is the
-difference of what events on the device say; and the kernels it holds, by kind.
+Weights are random, the context is 512 tokens. Of every round: the engine's time for one while it
+runs freely; the same rounds, at the same lengths, as graphs launched back to back; the idle time
+between two, from the event behind one to the event ahead of the next; and the kernels it holds, by
+kind.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 import itertools
 import time
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +34,7 @@ from alula.speculation.eagle3 import Eagle3
 from alula.speculation.eagle3_checkpoint import random_checkpoint
 from alula.speculation.eagle3_drafter import Eagle3Drafter
 from alula.speculation.tree import NO_DRAFT, parse_shape
-from gpu_ops import NoText, timed
+from gpu_ops import NoText
 
 OUT = Path(__file__).parent / "results" / "gpu_rounds.json"
 DEVICE = torch.device("cuda")
@@ -106,9 +107,12 @@ def rounds(name: str, decoder: Decoder, vocabulary: int, words: str, batch: int)
     captured = engine._runner.rounds
     assert isinstance(captured, CapturedRounds)
     flights: list[Flight] = []
+    begun: list[torch.cuda.Event] = []
     launch = captured.launch
 
     def watched(*arguments: Any) -> Flight:
+        begun.append(torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
+        begun[-1].record()
         flights.append(launch(*arguments))
         return flights[-1]
 
@@ -118,6 +122,8 @@ def rounds(name: str, decoder: Decoder, vocabulary: int, words: str, batch: int)
     while len(flights) < 20:
         engine.step()
     torch.cuda.synchronize()
+    lengths = engine._runner.lines.lengths
+    at_first = lengths.clone()
     first, started = len(flights), time.perf_counter()
     while len(flights) < first + ROUNDS:
         engine.step()
@@ -125,18 +131,20 @@ def rounds(name: str, decoder: Decoder, vocabulary: int, words: str, batch: int)
     torch.cuda.synchronize()
     ends = [flight.landed for flight in flights[first:] if flight.landed is not None]
     periods = [a.elapsed_time(b) for a, b in itertools.pairwise(ends)]
+    gaps = [a.elapsed_time(b) for a, b in zip(ends, begun[first + 1 :], strict=False)]
     graph = next(iter(captured._graphs.values()))
-    alone = timed(graph._graph.replay, 21)
-    back_to_back = timed(lambda: [graph._graph.replay() for _ in range(10)], 5) / 10
+
+    back_to_back = median(replayed(graph, lengths, at_first) for _ in range(3)) / ROUNDS
     found = {
         "model": name,
         "batch": batch,
         "shape": words,
-        "graph ms": alone,
         "back to back ms": back_to_back,
         "period ms": median(periods),
+        "mean period ms": mean(periods),
         "engine ms": 1e3 * taken / ROUNDS,
-        "idle us": 1e3 * (median(periods) - back_to_back),
+        "idle us": 1e3 * median(gaps),
+        "most idle us": 1e3 * max(gaps),
         "tokens a round and sequence": sum(tokens[-ROUNDS:]) / ROUNDS / batch,
         "graphs": captured.count,
         "launches": dict(engine._runner.launches),
@@ -144,6 +152,19 @@ def rounds(name: str, decoder: Decoder, vocabulary: int, words: str, batch: int)
     }
     engine._ahead = None
     return found
+
+
+@torch.inference_mode()
+def replayed(graph: Any, lengths: torch.Tensor, at_first: torch.Tensor) -> float:
+    """Milliseconds of the same rounds as one behind the other, without the host."""
+    lengths.copy_(at_first)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(ROUNDS):
+        graph.replay()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end))
 
 
 def kernels(graph: Any) -> dict[str, Any]:

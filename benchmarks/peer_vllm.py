@@ -54,6 +54,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--beside", nargs="+", type=Path)
     options = parser.parse_args()
+    if options.beside and not options.out:
+        parser.error("name the result that --beside adds to: --out FILE")
     if options.beside:
         beside(options.beside, options.out)
         return

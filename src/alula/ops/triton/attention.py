@@ -33,7 +33,9 @@ _TREE_WARPS = {True: 2, False: 4}
 """Of a tree's programs, of which many have to run at a time, by whether heads are wide; more where
 a tile has more elements than _OF_A_WARP for each."""
 _OF_A_WARP = 1024
-_WARP_GROUPS, _FEW_STAGES = 9, 2
+_FEW_STAGES = 2
+"""Where a tile's sums leave little room, in registers or in shared memory."""
+_WARP_GROUPS = 9
 """The capability whose matrix units serve groups of four warps."""
 _WIDE_HEAD = 128
 """From here on a head's keys are worth more warps, or more programs."""
@@ -199,24 +201,28 @@ def choose(
     if not is_small:
         return found
     if has_tail:
-        block_dim, _ = blocks(q.shape[-1], q.dtype)
-        warps = max(_TREE_WARPS[is_wide], min(lanes * block_dim // _OF_A_WARP, _LARGE_WARPS))
-        return found._replace(warps=warps, stages=_SPREAD_STAGES)
+        return _of_tree(found, q, is_wide=is_wide)
     if lanes >= _LARGE_LANES:
-        if spread > 1:
-            return found._replace(stages=_FEW_STAGES)
         return _of_prompt(found, capability, is_wide=is_wide)
-    if spread > 1:
-        is_of_one_segment = is_wide and spread == most
-        warps = _LARGE_WARPS if is_of_one_segment else _SMALL_WARPS
-        return found._replace(warps=warps, stages=_SPREAD_STAGES)
-    return found._replace(warps=_SMALL_WARPS)
+    if spread == 1:
+        return found._replace(warps=_SMALL_WARPS)
+    warps = _LARGE_WARPS if is_wide and spread == most else _SMALL_WARPS
+    return found._replace(warps=warps, stages=_SPREAD_STAGES)
+
+
+def _of_tree(tile: Tile, q: Tensor, *, is_wide: bool) -> Tile:
+    """As few warps as the tile's elements allow, since so many programs wait for each other."""
+    block_dim, _ = blocks(q.shape[-1], q.dtype)
+    warps = max(_TREE_WARPS[is_wide], min(tile.lanes * block_dim // _OF_A_WARP, _LARGE_WARPS))
+    return tile._replace(warps=warps, stages=_SPREAD_STAGES)
 
 
 def _of_prompt(tile: Tile, capability: Capability | None, *, is_wide: bool) -> Tile:
     """Where the matrix units read their operands from shared memory, few warps have registers
-    enough, and two programs go on a processor.
+    enough for a tile that is not spread, and two programs go on a processor.
     """
+    if tile.spread > 1:
+        return tile._replace(stages=_FEW_STAGES)
     if capability is None or capability[0] != _WARP_GROUPS:
         return tile
     return tile._replace(warps=_SMALL_WARPS, stages=_FEW_STAGES if is_wide else _STAGES)
