@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# What is installed beside the newest Triton: kernels have to compile with either.
+OLDEST_TRITON := 3.6.0
 
 .PHONY: demo test prove test-gpu check format bench clean
 
@@ -34,7 +36,10 @@ bench: $(READY)  ## alula against transformers on this machine
 clean:
 	rm -rf $(VENV)
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt Makefile
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+ifeq ($(shell uname -s),Linux)
+	$(BIN)/pip install --quiet --no-deps --target $(VENV)/oldest-triton triton==$(OLDEST_TRITON)
+endif
 	touch $@

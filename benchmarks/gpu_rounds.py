@@ -2,10 +2,9 @@
 
     python benchmarks/gpu_rounds.py [--models smollm2,8b] [--batches 1,32] [--out FILE]
 
-Weights are random, the context is 512 tokens. Of every round: the engine's time for one while it
-runs freely; the same rounds, at the same lengths, as graphs launched back to back; the idle time
-between two, from the event behind one to the event ahead of the next; and the kernels it holds, by
-kind.
+Weights are random, the context is 512 tokens. Of every round, while the engine runs freely: the
+period, from end to end by events; the time of its graph, and from the last node of one round's
+graph to the first of the next, by events that are these nodes; and the kernels it holds, by kind.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, median
 from types import SimpleNamespace
@@ -24,8 +24,8 @@ from alula.bench import results
 from alula.bench.anatomy import dissect, watch
 from alula.bench.random_weights import LLAMA_8B, SMOLLM2, random_decoder
 from alula.bench.timing import read_limit
+from alula.bench.watched import WatchedRounds
 from alula.engine.core import Engine
-from alula.engine.rounds import CapturedRounds, Flight
 from alula.engine.settings import Settings
 from alula.engine.speculator import Speculator
 from alula.models.decoder import Decoder
@@ -40,7 +40,7 @@ OUT = Path(__file__).parent / "results" / "gpu_rounds.json"
 DEVICE = torch.device("cuda")
 MODELS = {"smollm2": (SMOLLM2, 8192), "8b": (LLAMA_8B, 32000)}
 SHAPES = ("off", "chain:3", "tree:4x4:32")
-CONTEXT, ROUNDS = 512, 60
+CONTEXT, WARM_ROUNDS, ROUNDS = 512, 20, 60
 
 
 def main() -> None:
@@ -104,72 +104,43 @@ def rounds(name: str, decoder: Decoder, vocabulary: int, words: str, batch: int)
             temperature=0.0, max_tokens=CONTEXT - 1, seed=number, ignore_eos=True
         )
         engine.add(prompt, params)
-    captured = engine._runner.rounds
-    assert isinstance(captured, CapturedRounds)
-    flights: list[Flight] = []
-    begun: list[torch.cuda.Event] = []
-    launch = captured.launch
-
-    def watched(*arguments: Any) -> Flight:
-        begun.append(torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
-        begun[-1].record()
-        flights.append(launch(*arguments))
-        return flights[-1]
-
-    captured.launch = watched  # type: ignore[method-assign]
+    runner = engine._runner
+    watched = runner.rounds = WatchedRounds(runner.lines, runner._round)
     tokens: list[int] = []
     engine.observers.append(lambda record: tokens.append(record.emitted))
-    while len(flights) < 20:
+    while len(watched.flights) < WARM_ROUNDS:
         engine.step()
     torch.cuda.synchronize()
-    lengths = engine._runner.lines.lengths
-    at_first = lengths.clone()
-    first, started = len(flights), time.perf_counter()
-    while len(flights) < first + ROUNDS:
+    watched.forget()
+    started = time.perf_counter()
+    while len(watched.flights) < ROUNDS:
         engine.step()
     taken = time.perf_counter() - started
     torch.cuda.synchronize()
-    ends = [flight.landed for flight in flights[first:] if flight.landed is not None]
+    ends = [flight.landed for flight in watched.flights if flight.landed is not None]
     periods = [a.elapsed_time(b) for a, b in itertools.pairwise(ends)]
-    gaps = [a.elapsed_time(b) for a, b in zip(ends, begun[first + 1 :], strict=False)]
-    graph = next(iter(captured._graphs.values()))
-
-    back_to_back = median(replayed(graph, lengths, at_first) for _ in range(3)) / ROUNDS
     found = {
         "model": name,
         "batch": batch,
         "shape": words,
-        "back to back ms": back_to_back,
         "period ms": median(periods),
         "mean period ms": mean(periods),
+        "graph ms": median(watched.graph_ms),
         "engine ms": 1e3 * taken / ROUNDS,
-        "idle us": 1e3 * median(gaps),
-        "most idle us": 1e3 * max(gaps),
+        "idle us": median(watched.idle_us),
+        "mean idle us": mean(watched.idle_us),
+        "most idle us": max(watched.idle_us),
         "tokens a round and sequence": sum(tokens[-ROUNDS:]) / ROUNDS / batch,
-        "graphs": captured.count,
-        "launches": dict(engine._runner.launches),
-        "kernels": kernels(graph),
+        "launches": dict(runner.launches),
+        "kernels": kernels(watched.replay_deepest),
     }
     engine._ahead = None
     return found
 
 
-@torch.inference_mode()
-def replayed(graph: Any, lengths: torch.Tensor, at_first: torch.Tensor) -> float:
-    """Milliseconds of the same rounds as one behind the other, without the host."""
-    lengths.copy_(at_first)
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(ROUNDS):
-        graph.replay()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end))
-
-
-def kernels(graph: Any) -> dict[str, Any]:
+def kernels(replay: Callable[[], object]) -> dict[str, Any]:
     """Microseconds and launches of one replay, by kind of kernel."""
-    parts = dissect("", watch(graph.replay), us=0.0, limit_us=0.0).parts
+    parts = dissect("", watch(replay), us=0.0, limit_us=0.0).parts
     return {part.kind: (round(part.us, 1), part.launches) for part in parts if part.launches}
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from alula.bench import rounds as module
+from alula.bench import watched
 from alula.bench.anatomy import Kernel
 from alula.bench.random_weights import SMOLLM2, random_decoder
 from alula.bench.rounds import Measured, RoundPlan, measure
@@ -148,6 +149,7 @@ def test_captured_rounds_are_timed_by_their_events_and_taken_apart(
 
     kernels = [Kernel("linear_kernel", 0.0, 40.0), Kernel("walk_kernel", 50.0, 30.0)]
     monkeypatch.setattr(module, "_engine", captured)
+    monkeypatch.setattr(watched, "CapturedRounds", FakeCaptured)
     monkeypatch.setattr(module, "watch", lambda _replay: [kernels, kernels])
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda _device=None: None)
@@ -158,17 +160,18 @@ def test_captured_rounds_are_timed_by_their_events_and_taken_apart(
     contender.forget()
     contender.run(6)
     times = contender.times(plain=0.5)
-    assert times.round_ms == 1.0
-    assert times.of_plain == 2.0
+    # A round's events: its graph's first node and its last, and what the host has read of it.
+    assert times.round_ms == 3.0
+    assert times.of_plain == 6.0
     assert times.tokens_per_round == 3.0
-    assert times.graph_ms == pytest.approx(0.1)
-    assert times.idle_us == pytest.approx(900.0)
+    assert times.graph_ms == 1.0
+    assert times.idle_us == times.most_idle_us == 2000.0
     anatomy = contender.anatomy(limit_us=25.0)
-    assert (anatomy.us, anatomy.of_limit) == (pytest.approx(100.0), pytest.approx(0.25))
+    assert (anatomy.us, anatomy.of_limit) == (1000.0, 0.025)
     shares = {part.kind: part.us for part in anatomy.parts}
-    assert shares == {"linear": 40.0, "walk and commit": 30.0, "launch gaps": pytest.approx(30.0)}
+    assert shares == {"linear": 40.0, "walk and commit": 30.0, "launch gaps": 930.0}
     found = told(Measured([times], 0.025, 4.0, [anatomy]))
-    assert any("reaches 2 %" in line for line in found)
+    assert any("reaches 1 %" in line for line in found)
     assert any("tiny, batch 1, chain:2" in line for line in found)
 
 

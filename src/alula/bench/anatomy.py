@@ -43,7 +43,7 @@ class Anatomy:
 
     name: str
     us: float
-    """Of one round, unprofiled and back to back."""
+    """Of one round, unprofiled."""
     parts: list[Part]
     """In the order of `KINDS`; those that do not occur are left out."""
     limit_us: float

@@ -1,8 +1,9 @@
 """Rounds of a decoder with random weights: what a plain step costs, and one that speculates.
 
 All shapes run by turns over the same weights. On a GPU a round's time is what lies between the
-events at the ends of two, in an engine that runs freely; beside it stands the round's graph alone,
-launched back to back, and the difference of the two is time that the GPU is idle.
+events at the ends of two, in an engine that runs freely; beside it stand the time from the first
+to the last node of the round's graph, and that from there to the first node of the next: the GPU
+is idle then but for what the host reads of a round.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from alula.bench.anatomy import Anatomy, dissect, watch
 from alula.bench.random_weights import random_decoder
 from alula.bench.shapes import Subject
 from alula.bench.simulated import SimulatedWalk
-from alula.bench.timing import GraphClock, event, middle, read_limit
+from alula.bench.timing import GraphClock, middle, read_limit
+from alula.bench.watched import WatchedRounds
 from alula.engine.core import Engine
 from alula.engine.events import LaunchRecord
-from alula.engine.rounds import CapturedRounds, Flight, Rounds
+from alula.engine.rounds import CapturedRounds
 from alula.engine.settings import Settings
 from alula.engine.speculator import NGRAM_CHAIN, Speculator
 from alula.errors import UsageError
 from alula.models.decoder import Decoder
 from alula.models.progress import Progress, silent
-from alula.ops.sample import Wants
 from alula.sampling.params import SamplingParams
 from alula.shapes.decoder import DecoderShape
 from alula.speculation.eagle3 import Eagle3
@@ -40,9 +41,8 @@ from alula.speculation.tree import NO_DRAFT, TreeShape, chain, parse_shape
 
 OFF = "off"
 _WARM_ROUNDS = 12
-_REPLAYS = 100
-"""Room for launches of the graph alone."""
-_BACK_TO_BACK = 10
+_REPLAYS = 20
+"""Room for launches of the graph alone, under the profiler."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,10 @@ class RoundTimes:
     tokens_per_second: float
     """Of all sequences."""
     graph_ms: float | None
-    """Of the round's graph, back to back with itself."""
+    """Of the round's graph."""
     idle_us: float | None
+    """Between the graphs of two rounds."""
+    most_idle_us: float | None
     launches: dict[str, int]
     """Captured ones, and others by what stood in the way."""
     simulation_us: float | None
@@ -162,24 +164,6 @@ def measure(
     return Measured([each.times(plain) for each in contenders], limit, bandwidth, anatomies)
 
 
-class _Watched(Rounds):
-    """Captured rounds whose flights are kept."""
-
-    def __init__(self, inner: CapturedRounds) -> None:
-        self.inner = inner
-        self.flights: list[Flight] = []
-
-    @property
-    def capturing(self) -> float:
-        """See `Rounds.capturing`."""
-        return self.inner.capturing
-
-    def launch(self, lines: Sequence[int], pending: int, depth: int, wants: Wants) -> Flight:
-        flight = self.inner.launch(lines, pending, depth, wants)
-        self.flights.append(flight)
-        return flight
-
-
 class _Contender:
     """One shape with an engine of its own, full of sequences that never end."""
 
@@ -194,31 +178,35 @@ class _Contender:
         if plan.simulated is not None and self._shape != NO_DRAFT:
             self._walk = SimulatedWalk(plan.simulated, self._shape, plan.batch, decoder.device)
             runner.walk = self._walk
-        self._watched: _Watched | None = None
+        self._watched: WatchedRounds | None = None
         if isinstance(runner.rounds, CapturedRounds):
-            self._watched = runner.rounds = _Watched(runner.rounds)
+            self._watched = runner.rounds = WatchedRounds(runner.lines, runner._round)
         self._records: list[LaunchRecord] = []
         self._periods: list[float] = []
+        self._graphs: list[float] = []
+        self._idle: list[float] = []
         self._engine.observers.append(self._records.append)
 
     def run(self, rounds: int) -> None:
         """So many rounds of all sequences; their times are kept."""
         first = sum(not record.chunk_rows for record in self._records)
         if self._watched:
-            self._watched.flights.clear()
+            self._watched.forget()
         while sum(not record.chunk_rows for record in self._records) < first + rounds:
             self._engine.step()
         self._periods += self._device_periods() or self._host_periods(rounds)
 
     def forget(self) -> None:
         """What was before was warming up."""
-        self._periods.clear()
-        self._records.clear()
+        for kept in (self._periods, self._graphs, self._idle, self._records):
+            kept.clear()
 
     def _device_periods(self) -> list[float]:
         if self._watched is None:
             return []
         torch.cuda.synchronize(self._device)
+        self._graphs += self._watched.graph_ms
+        self._idle += self._watched.idle_us
         ends = [flight.landed for flight in self._watched.flights if flight.landed is not None]
         return [float(one.elapsed_time(next_)) for one, next_ in itertools.pairwise(ends)]
 
@@ -234,15 +222,15 @@ class _Contender:
         """What it came to, against plain steps of `plain` milliseconds."""
         rounds = [record for record in self._records if not record.chunk_rows]
         tokens = sum(record.emitted for record in rounds) / len(rounds)
-        graph = self._back_to_back()
         return RoundTimes(
             shape=self._words,
             round_ms=self.round_ms,
             of_plain=self.round_ms / plain,
             tokens_per_round=tokens / self._plan.batch,
             tokens_per_second=1e3 * tokens / self.round_ms,
-            graph_ms=graph,
-            idle_us=None if graph is None else 1e3 * (self.round_ms - graph),
+            graph_ms=middle(self._graphs) if self._graphs else None,
+            idle_us=middle(self._idle) if self._idle else None,
+            most_idle_us=max(self._idle, default=None),
             launches=dict(self._engine._runner.launches),
             simulation_us=self._simulation_us(),
         )
@@ -250,26 +238,9 @@ class _Contender:
     def anatomy(self, limit_us: float) -> Anatomy:
         """Of the graph with the deepest draft."""
         assert self._watched is not None
-        replay, graph_ms = self._watched.inner.replay_deepest(), self._back_to_back()
-        assert graph_ms is not None
         name = f"{self._plan.subject.name}, batch {self._plan.batch}, {self._words}"
-        return dissect(name, watch(replay), 1e3 * graph_ms, limit_us)
-
-    def _back_to_back(self) -> float | None:
-        if self._watched is None:
-            return None
-        replay = self._watched.inner.replay_deepest()
-        start, end = (event() for _ in range(2))
-        taken = []
-        for _ in range(3):
-            replay()
-            start.record()
-            for _ in range(_BACK_TO_BACK):
-                replay()
-            end.record()
-            end.synchronize()
-            taken.append(float(start.elapsed_time(end)) / _BACK_TO_BACK)
-        return middle(taken)
+        us = 1e3 * middle(self._graphs)
+        return dissect(name, watch(self._watched.replay_deepest), us, limit_us)
 
     def _simulation_us(self) -> float | None:
         """What the forced walk takes as a part of a graph; an ordinary one is none of its own."""

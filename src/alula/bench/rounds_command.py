@@ -67,7 +67,7 @@ def told(measured: Measured) -> list[str]:
     """What was found, for people: a line for each shape, the memory limit, the anatomies."""
     found = [
         f"{'shape':<14}{'tok/s':>9}{'round ms':>10}{'of plain':>10}{'graph ms':>10}"
-        f"{'idle us':>9}{'tau':>7}  launches"
+        f"{'idle us':>9}{'most':>7}{'tau':>7}  launches"
     ]
     found += [_row(times) for times in measured.times]
     forced = {times.shape: times.simulation_us for times in measured.times if times.simulation_us}
@@ -91,6 +91,7 @@ def _row(times: RoundTimes) -> str:
     return (
         f"{times.shape:<14}{times.tokens_per_second:9.1f}{times.round_ms:10.3f}"
         f"{times.of_plain:10.3f}{_known(times.graph_ms, 10, 3)}{_known(times.idle_us, 9, 1)}"
+        f"{_known(times.most_idle_us, 7, 0)}"
         f"{times.tokens_per_round:7.2f}  {launches}"
     )
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import triton
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -397,6 +398,7 @@ def main() -> None:
             line = {
                 "kernel": kernel.name,
                 "architecture": architecture,
+                "triton": triton.__version__,
                 "shared": kernel.metadata.shared,
                 "warps": kernel.metadata.num_warps,
                 "instructions": kernel.asm["ptx"].count(";\n"),

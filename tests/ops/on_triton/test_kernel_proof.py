@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+OLDEST_TRITON = Path(sys.prefix) / "oldest-triton"
 SHARED_KB = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121: 99}
 ALLOWED_STACK = 64
 """ptxas at times puts away around a loop what is needed behind it, a dozen registers; a
@@ -61,12 +62,19 @@ KERNELS = {
 }
 
 
-def compiled(extent: str, *architectures: int) -> list[dict[str, Any]]:
-    """In a process of its own, since this one may have imported Triton with its interpreter."""
+def compiled(extent: str, *architectures: int, triton: Path | None = None) -> list[dict[str, Any]]:
+    """In a process of its own, since this one may have imported Triton with its interpreter.
+
+    `triton`: a folder with another Triton than the installed one.
+    """
     program = Path(__file__).with_name("kernel_proof.py")
+    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    if triton:
+        path = (str(triton), os.environ.get("PYTHONPATH", ""))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
     ran = subprocess.run(
         [sys.executable, program, extent, *map(str, architectures)],
-        env={**os.environ, "TRITON_INTERPRET": "0"},
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
@@ -104,6 +112,15 @@ def test_the_usual_launches_of_a_small_model_compile(architecture: int) -> None:
     check(kernels, architecture)
     early = [kernel["reads_first"] for kernel in kernels if "spread" in kernel["kernel"]]
     assert any("ld.global.cg.v4.b32" in reads for reads in early)  # keys, and not only numbers
+
+
+@pytest.mark.skipif(not OLDEST_TRITON.is_dir(), reason="make installs the oldest Triton")
+def test_the_oldest_triton_compiles_them_too() -> None:
+    """It took no function that returns a None, and the newest did."""
+    kernels = compiled("sample", 90, triton=OLDEST_TRITON)
+    assert {kernel["triton"] for kernel in kernels} == {"3.6.0"}
+    assert {kernel["kernel"] for kernel in kernels} == KERNELS
+    check(kernels, 90)
 
 
 @pytest.mark.slow

@@ -90,7 +90,7 @@ def stream_of(
     low = tl.minimum(tl.min(tl.where(of, lowest, FAR), axis=0), end)
     begin = low // block_keys * block_keys
     base_of_line = known(base + line, True, 0)
-    root, own_tail = end, tail
+    root, own_tail = end, base  # nobody reads it; before Triton 3.7 no function can return a None
     if has_tail:
         own_tail = tail + own_row.to(tl.int64) * tail_stride
         root = tl.where(is_own, base_of_line, end)
