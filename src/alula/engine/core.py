@@ -238,11 +238,12 @@ class Engine:
             )
             self._constraint.admit(sequence)
             self._tables[sequence.line] = 0
+        added = []
         for sequence in (*step.rounds, *(chunk.sequence for chunk in step.chunks)):
             known = self._tables[sequence.line]
-            if known != len(sequence.pages):
-                self._runner.lines.set_pages(sequence.line, sequence.pages, known)
-                self._tables[sequence.line] = len(sequence.pages)
+            added.append((sequence.line, known, sequence.pages[known:]))
+            self._tables[sequence.line] = len(sequence.pages)
+        self._runner.lines.set_pages(added)
 
     def _stop_ids(self, params: SamplingParams) -> frozenset[int]:
         eos = frozenset() if params.ignore_eos else self.model.tokenizer.eos_ids

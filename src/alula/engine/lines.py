@@ -5,6 +5,8 @@ Nothing here asks the device: what advances in a captured round advances without
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
@@ -16,6 +18,8 @@ from alula.speculation.tree import DraftTree
 
 _STOP_IDS = 16
 """Room for so many from the start; a request with more makes it wider."""
+_FEWEST_ENTRIES = 64
+"""Of page tables that are written at a time on a GPU, with repetitions of the last one."""
 
 
 class Lines:
@@ -70,15 +74,23 @@ class Lines:
             line, sequence.params, sequence.key, sequence.prompt_ids, sequence.output_ids
         )
 
-    def set_pages(self, line: int, pages: list[int], first: int = 0) -> None:
-        """Write a sequence's page table, from its `first` entry on.
+    def set_pages(self, added: Iterable[tuple[int, int, list[int]]]) -> None:
+        """Write new entries of page tables: of lines, each with the entry it begins at, the pages.
 
-        The device need not have caught up with the host.
+        The device need not have caught up with the host: all go over in one copy from pinned
+        memory. Having memory pinned waits for the device, so there are few sizes, kept by torch.
         """
-        added = torch.tensor(pages[first:])
+        entries = [
+            (line, first + i, page) for line, first, pages in added for i, page in enumerate(pages)
+        ]
+        if not entries:
+            return
+        told = torch.tensor(entries)
         if self.device.type == "cuda":
-            added = added.pin_memory()
-        self.page_table[line, first : len(pages)] = added.to(self.device, non_blocking=True)
+            size = max(1 << (len(told) - 1).bit_length(), _FEWEST_ENTRIES)
+            told = torch.cat((told, told[-1:].expand(size - len(told), 3))).pin_memory()
+        line, at, page = told.to(self.device, non_blocking=True).unbind(1)
+        self.page_table[line, at] = page
 
     @property
     def replaceable(self) -> tuple[int, ...]:

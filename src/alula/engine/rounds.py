@@ -174,7 +174,8 @@ class _Graph:
         spare = [lines.spare] * size.sequences
         self._at = torch.tensor(spare, device=lines.device)
         self._lines = spare
-        self._staged = torch.tensor(spare).pin_memory()
+        # A copy may wait for the round under way while the host writes the next.
+        self._staged = [torch.tensor(spare).pin_memory() for _ in range(2)]
         compute(self._at, size)  # compiles what is not compiled yet, and changes no sequence
         torch.cuda.synchronize(lines.device)
         self._graph = torch.cuda.CUDAGraph()
@@ -193,8 +194,9 @@ class _Graph:
     def launch(self, lines: list[int]) -> Flight:
         """Replay it; returns at once."""
         if lines != self._lines:
-            self._staged.copy_(torch.tensor(lines))
-            self._at.copy_(self._staged, non_blocking=True)
+            self._staged.reverse()
+            self._staged[0].copy_(torch.tensor(lines))
+            self._at.copy_(self._staged[0], non_blocking=True)
             self._lines = lines
         self._graph.replay()
         self._columns.reverse()
