@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import time
 import tracemalloc
 from pathlib import Path
@@ -132,3 +133,22 @@ def test_a_log_packed_in_another_way_is_refused_by_name(
     with pytest.raises(UsageError, match="cannot be read") as refused:
         list(wanted_lines(log, Needles([b"x"], [])))
     assert name in refused.value.why
+
+
+@pytest.mark.parametrize("content", [bytes(range(256)) * 20, b"\x7fELF\x02\x01\x01" + bytes(9)])
+def test_a_file_without_text_is_refused_by_name(content: bytes, tmp_path: Path) -> None:
+    for packed in (False, True):
+        path = tmp_path / f"x.{packed}"
+        path.write_bytes(gzip.compress(content) if packed else content)
+        with pytest.raises(UsageError, match=f"{path.name} cannot be read"):
+            list(wanted_lines(path, ERROR))
+
+
+@pytest.mark.parametrize(
+    "before",
+    [b"", bytes(9000), b"\x1b[32m 10%\r 20%\x08\x07\r\n" * 50, "Größe\n".encode("latin-1") * 50],
+)
+def test_a_log_may_hold_what_terminals_and_cut_files_leave(before: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(before + b"\nerror 7\n")
+    assert [line.text for line in wanted_lines(path, ERROR)] == ["error 7"]

@@ -23,6 +23,9 @@ _AFTER = 3072
 _OVERLAP = 256
 _BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip"}
+_NO_TEXT = bytes({*range(1, 32), 127} - {*b"\a\b\t\n\v\f\r\x1b"})
+"""Control characters that no log is made of; NULs are in many that were cut while written to."""
+_HEAD = 4096
 # Colours, cursor movements, titles and links of terminals.
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 
@@ -83,6 +86,8 @@ def _blocks(path: Path) -> Iterator[bytes]:
         with path.open("rb") as file, _plain(file) as stream:
             _refuse_packed(path, stream.peek(8)[:8])
             encoding = _BYTE_ORDER_MARKS.get(stream.peek(2)[:2])
+            if encoding is None:
+                _refuse_binary(path, stream.peek(_HEAD)[:_HEAD])
             while block := stream.read(_CHUNK):
                 # Blocks are even, so no UTF-16 unit is split.
                 yield block.decode(encoding, "replace").encode() if encoding else block
@@ -103,6 +108,17 @@ def _refuse_packed(path: Path, head: bytes) -> None:
                 f"it is packed with {name}; only gzip is unpacked here",
                 "unpack it first, or pipe it in: alula diagnose -",
             )
+
+
+def _refuse_binary(path: Path, head: bytes) -> None:
+    written = head.replace(b"\0", b"")
+    odd = len(written) - len(written.translate(None, _NO_TEXT))
+    if 20 * odd > len(written):
+        raise UsageError(
+            f"the log {path} cannot be read",
+            "it holds no text",
+            "name a text file, or a whole gzip file, of a log",
+        )
 
 
 def _unreadable(path: Path, error: Exception) -> UsageError:
