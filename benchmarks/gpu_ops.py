@@ -20,6 +20,7 @@ import torch
 
 from alula.bench import results
 from alula.bench.kernels import PAGE, paged
+from alula.bench.random_engine import NoText
 from alula.bench.random_weights import LLAMA_8B, SMOLLM2, random_decoder
 from alula.bench.timing import read_limit
 from alula.cache.pool import KVPool
@@ -29,7 +30,6 @@ from alula.engine.speculator import Speculator
 from alula.models.decoder import Decoder
 from alula.ops.rows import Rows
 from alula.sampling.params import SamplingParams
-from alula.shapes.decoder import DecoderShape
 
 OUT = Path(__file__).parent / "results" / "gpu_ops.json"
 DEVICE = torch.device("cuda")
@@ -129,20 +129,6 @@ def step(decoder: Decoder, name: str, rows: Rows) -> dict[str, Any]:
         f"step {name}: eager {eager:.2f} ms, graph {graph:.3f} ms, {rate:.1f} rows/ms", flush=True
     )
     return {"name": name, "eager ms": eager, "graph ms": graph}
-
-
-class NoText:
-    """As much of a tokenizer as an engine needs."""
-
-    def __init__(self, shape: DecoderShape) -> None:
-        self.vocab_size = shape.vocab_size
-        self.eos_ids: frozenset[int] = frozenset()
-
-    def is_special(self, _token: int) -> bool:
-        return False
-
-    def token_bytes(self, _token: int) -> bytes:
-        return b"a"
 
 
 def engines() -> list[dict[str, Any]]:

@@ -15,30 +15,22 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, median
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from alula.bench import results
 from alula.bench.anatomy import dissect, watch
-from alula.bench.random_weights import LLAMA_8B, SMOLLM2, random_decoder
+from alula.bench.random_engine import full_engine, random_network, speculator
+from alula.bench.random_weights import random_decoder
+from alula.bench.shapes import subject
 from alula.bench.timing import read_limit
 from alula.bench.watched import WatchedRounds
-from alula.engine.core import Engine
-from alula.engine.settings import Settings
-from alula.engine.speculator import Speculator
 from alula.models.decoder import Decoder
-from alula.sampling.params import SamplingParams
-from alula.speculation.eagle3 import Eagle3
-from alula.speculation.eagle3_checkpoint import random_checkpoint
-from alula.speculation.eagle3_drafter import Eagle3Drafter
-from alula.speculation.tree import NO_DRAFT, parse_shape
-from gpu_ops import NoText
 
 OUT = Path(__file__).parent / "results" / "gpu_rounds.json"
 DEVICE = torch.device("cuda")
-MODELS = {"smollm2": (SMOLLM2, 8192), "8b": (LLAMA_8B, 32000)}
+MODELS = {"smollm2": subject("smollm2"), "8b": subject("llama-8b")}
 SHAPES = ("off", "chain:3", "tree:4x4:32")
 CONTEXT, WARM_ROUNDS, ROUNDS = 512, 20, 60
 
@@ -52,12 +44,11 @@ def main() -> None:
     options = parser.parse_args()
     found: dict[str, Any] = {"read limit TB/s": read_limit(DEVICE), "rounds": []}
     for name in options.models.split(","):
-        shape, vocabulary = MODELS[name]
-        decoder = random_decoder(shape, DEVICE)
+        decoder = random_decoder(MODELS[name].shape, DEVICE)
         found[f"{name} limit ms"] = weight_bytes(decoder) / found["read limit TB/s"] / 1e9
         for batch in map(int, options.batches.split(",")):
             for words in options.shapes.split(","):
-                timing = rounds(name, decoder, vocabulary, words, batch)
+                timing = rounds(name, decoder, words, batch)
                 found["rounds"].append(timing)
                 print({k: v for k, v in timing.items() if k != "kernels"}, flush=True)
                 print("   ", timing["kernels"], flush=True)
@@ -72,38 +63,10 @@ def weight_bytes(decoder: Decoder) -> int:
     return sum(w.shape[0] * w.shape[1] * w.dtype.itemsize for w in decoder.weights())
 
 
-def speculator(decoder: Decoder, words: str, vocabulary: int) -> Speculator:
-    shape = NO_DRAFT if words == "off" else parse_shape(words)
-    if shape == NO_DRAFT:
-        return Speculator()
-    target = decoder.shape
-    checkpoint = random_checkpoint(
-        hidden_size=target.hidden_size,
-        vocab_size=target.vocab_size,
-        layers=target.layers,
-        heads=target.heads,
-        kv_heads=target.kv_heads,
-        draft_vocab_size=vocabulary,
-        dtype=torch.bfloat16,
-        intermediate_size=target.intermediate_size,
-    )
-    network = Eagle3(checkpoint, embedding=decoder.embedding, device=DEVICE, dtype=torch.bfloat16)
-    return Speculator(Eagle3Drafter(network, shape, taps=checkpoint.config.taps(target.layers)))
-
-
-def rounds(name: str, decoder: Decoder, vocabulary: int, words: str, batch: int) -> dict[str, Any]:
+def rounds(name: str, decoder: Decoder, words: str, batch: int) -> dict[str, Any]:
     """One shape at one batch."""
-    model: Any = SimpleNamespace(decoder=decoder, tokenizer=NoText(decoder.shape))
-    settings = Settings(
-        max_sequences=batch, max_length=1024, cache_tokens=1200 * batch, chunk_rows=4096
-    )
-    engine = Engine(model, settings, speculator(decoder, words, vocabulary))
-    for number in range(batch):
-        prompt = torch.randint(decoder.shape.vocab_size, (CONTEXT,)).tolist()
-        params = SamplingParams(
-            temperature=0.0, max_tokens=CONTEXT - 1, seed=number, ignore_eos=True
-        )
-        engine.add(prompt, params)
+    made = speculator(decoder, words, lambda: random_network(MODELS[name], decoder))
+    engine = full_engine(decoder, made, batch, CONTEXT, 2 * CONTEXT)
     runner = engine._runner
     watched = runner.rounds = WatchedRounds(runner.lines, runner._round)
     tokens: list[int] = []

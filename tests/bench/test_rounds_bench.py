@@ -15,6 +15,7 @@ import torch
 from alula.bench import rounds as module
 from alula.bench import watched
 from alula.bench.anatomy import Kernel
+from alula.bench.random_engine import random_network
 from alula.bench.random_weights import SMOLLM2, random_decoder
 from alula.bench.rounds import Measured, RoundPlan, measure
 from alula.bench.rounds_command import main, run, told
@@ -86,14 +87,14 @@ def test_forced_acceptance_is_what_comes_out(batch: int) -> None:
 def test_acceptance_is_forced_in_rounds_laid_out_for_capture(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = module._engine
+    made = module.full_engine
 
     def dense(*arguments: object) -> Engine:
         engine = made(*arguments)  # type: ignore[arg-type]
         engine._runner.rounds = Rounds(engine._runner.lines, engine._runner._round)
         return engine
 
-    monkeypatch.setattr(module, "_engine", dense)
+    monkeypatch.setattr(module, "full_engine", dense)
     few = plan(simulated=(1.0, 0.5), batch=3, rounds=30)
     times = {each.shape: each for each in measure(few, torch.device("cpu"), torch.float32).times}
     assert times["chain:2"].launches["captured"] > 60
@@ -140,7 +141,7 @@ class FakeCaptured(CapturedRounds):
 def test_captured_rounds_are_timed_by_their_events_and_taken_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = module._engine
+    made = module.full_engine
 
     def captured(*arguments: object) -> Engine:
         engine = made(*arguments)  # type: ignore[arg-type]
@@ -148,13 +149,13 @@ def test_captured_rounds_are_timed_by_their_events_and_taken_apart(
         return engine
 
     kernels = [Kernel("linear_kernel", 0.0, 40.0), Kernel("walk_kernel", 50.0, 30.0)]
-    monkeypatch.setattr(module, "_engine", captured)
+    monkeypatch.setattr(module, "full_engine", captured)
     monkeypatch.setattr(watched, "CapturedRounds", FakeCaptured)
     monkeypatch.setattr(module, "watch", lambda _replay: [kernels, kernels])
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda _device=None: None)
     decoder = random_decoder(TINY.shape, torch.device("cpu"), dtype=torch.float32)
-    network = partial(module._network, TINY, decoder)
+    network = partial(random_network, TINY, decoder)
     contender = module._Contender(plan(simulated=(1.0, 1.0)), decoder, "chain:2", network)
     contender.run(4)
     contender.forget()

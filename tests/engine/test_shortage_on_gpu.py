@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from alula.bench.random_engine import NoText
 from alula.bench.random_weights import SMOLLM2, random_decoder
 from alula.engine.rounds import CapturedRounds
 from alula.errors import ShortageError
@@ -19,19 +20,6 @@ from exactness import engine
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
 MB = 1 << 20
 SEQUENCES = 16
-
-
-class NoText:
-    """As much of a tokenizer as an engine needs."""
-
-    vocab_size = SMOLLM2.vocab_size
-    eos_ids: frozenset[int] = frozenset()
-
-    def is_special(self, _token: int) -> bool:
-        return False
-
-    def token_bytes(self, _token: int) -> bytes:
-        return b"a"
 
 
 @contextmanager
@@ -57,7 +45,7 @@ def answers(made: Any) -> list[list[int]]:
 
 def test_the_tokens_come_once_there_is_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = random_decoder(SMOLLM2, torch.device("cuda"))
-    model: Any = SimpleNamespace(decoder=decoder, tokenizer=NoText())
+    model: Any = SimpleNamespace(decoder=decoder, tokenizer=NoText(SMOLLM2))
     expected = answers(engine(model, graphs=False, max_sequences=SEQUENCES))
     capture, failures = CapturedRounds._capture, set()
     for megabytes in (0, 2, 4, 8, 16, 30, 60):

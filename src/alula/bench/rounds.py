@@ -12,34 +12,25 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from alula.bench.anatomy import Anatomy, dissect, watch
+from alula.bench.random_engine import OFF, full_engine, random_network, speculator, tree_shape
 from alula.bench.random_weights import random_decoder
 from alula.bench.shapes import Subject
 from alula.bench.simulated import SimulatedWalk
 from alula.bench.timing import GraphClock, middle, read_limit
 from alula.bench.watched import WatchedRounds
-from alula.engine.core import Engine
 from alula.engine.events import LaunchRecord
 from alula.engine.rounds import CapturedRounds
-from alula.engine.settings import Settings
-from alula.engine.speculator import NGRAM_CHAIN, Speculator
 from alula.errors import UsageError
 from alula.models.decoder import Decoder
 from alula.models.progress import Progress, silent
-from alula.sampling.params import SamplingParams
-from alula.shapes.decoder import DecoderShape
 from alula.speculation.eagle3 import Eagle3
-from alula.speculation.eagle3_checkpoint import random_checkpoint
-from alula.speculation.eagle3_drafter import Eagle3Drafter
-from alula.speculation.ngram import NgramDrafter
-from alula.speculation.tree import NO_DRAFT, TreeShape, chain, parse_shape
+from alula.speculation.tree import NO_DRAFT, TreeShape, chain
 
-OFF = "off"
 _WARM_ROUNDS = 12
 _REPLAYS = 20
 """Room for launches of the graph alone, under the profiler."""
@@ -85,7 +76,7 @@ class RoundPlan:
     @property
     def shapes(self) -> dict[str, TreeShape]:
         """All contenders, plain first, each once."""
-        return {words: _tree_shape(words) for words in dict.fromkeys((OFF, *self.speculation))}
+        return {words: tree_shape(words) for words in dict.fromkeys((OFF, *self.speculation))}
 
     @property
     def longest(self) -> int:
@@ -146,7 +137,7 @@ def measure(
     bandwidth = read_limit(device) if device.type == "cuda" else None
     decoder = random_decoder(plan.subject.shape, device, dtype=dtype)
     limit = _plain_bytes(decoder, plan) / bandwidth / 1e9 if bandwidth else None
-    network = cache(lambda: _network(plan.subject, decoder))
+    network = cache(lambda: random_network(plan.subject, decoder))
     contenders = [_Contender(plan, decoder, words, network) for words in plan.shapes]
     with progress("measuring", (1 + plan.repeats) * len(contenders)) as task:
         for contender in contenders:
@@ -172,7 +163,9 @@ class _Contender:
     ) -> None:
         self._plan, self._words, self._shape = plan, words, plan.shapes[words]
         self._device = decoder.device
-        self._engine = _engine(plan, decoder, _speculator(decoder, words, network))
+        self._engine = full_engine(
+            decoder, speculator(decoder, words, network), plan.batch, plan.context, plan.longest
+        )
         self._walk = None
         runner = self._engine._runner
         if plan.simulated is not None and self._shape != NO_DRAFT:
@@ -252,86 +245,6 @@ class _Contender:
         choice = tree.tokens.new_zeros(self._plan.batch, self._shape.nodes + 1)
         clock = GraphClock(lambda: forced(tree, choice))
         return middle([clock() for _ in range(9)])
-
-
-class _NoText:
-    """As much of a tokenizer as an engine needs."""
-
-    def __init__(self, shape: DecoderShape) -> None:
-        self.vocab_size = shape.vocab_size
-        self.eos_ids: frozenset[int] = frozenset()
-
-    def is_special(self, _token: int) -> bool:
-        """No token is."""
-        return False
-
-    def token_bytes(self, _token: int) -> bytes:
-        """One letter for all."""
-        return b"a"
-
-
-def _engine(plan: RoundPlan, decoder: Decoder, speculator: Speculator) -> Engine:
-    """An engine with a whole batch waiting."""
-    spare = 2 * (1 + speculator.shape.nodes) + 64
-    settings = Settings(
-        max_sequences=plan.batch,
-        max_length=plan.longest,
-        cache_tokens=plan.batch * (plan.longest + spare) + spare,
-        chunk_rows=4096,
-        prefix_cache=False,
-    )
-    model: Any = SimpleNamespace(decoder=decoder, tokenizer=_NoText(decoder.shape))
-    engine = Engine(model, settings, speculator)
-    generator = torch.Generator().manual_seed(0)
-    for number in range(plan.batch):
-        prompt = torch.randint(decoder.shape.vocab_size, (plan.context,), generator=generator)
-        room = plan.longest - plan.context
-        params = SamplingParams(temperature=0.0, max_tokens=room, seed=number, ignore_eos=True)
-        engine.add(prompt.tolist(), params)
-    return engine
-
-
-def _speculator(decoder: Decoder, words: str, network: Callable[[], Eagle3]) -> Speculator:
-    """Prompt lookup, or EAGLE-3 by a network that all such contenders share."""
-    shape = _tree_shape(words)
-    if shape == NO_DRAFT:
-        return Speculator()
-    if words == "ngram":
-        return Speculator(NgramDrafter(shape), "as asked")
-    shared = network()
-    taps = shared.config.taps(decoder.shape.layers)
-    return Speculator(Eagle3Drafter(shared, shape, taps=taps), "as asked")
-
-
-def _network(subject: Subject, decoder: Decoder) -> Eagle3:
-    """Random weights in a body of the target's size."""
-    target = decoder.shape
-    checkpoint = random_checkpoint(
-        hidden_size=target.hidden_size,
-        vocab_size=target.vocab_size,
-        layers=target.layers,
-        heads=target.heads,
-        kv_heads=target.kv_heads,
-        draft_vocab_size=subject.draft_vocabulary,
-        dtype=decoder.dtype,
-        intermediate_size=target.intermediate_size,
-        head_dim=target.head_dim,
-        max_positions=target.max_positions,
-    )
-    return Eagle3(
-        checkpoint, embedding=decoder.embedding, device=decoder.device, dtype=decoder.dtype
-    )
-
-
-def _tree_shape(words: str) -> TreeShape:
-    if words == "auto":
-        raise UsageError(
-            "--speculation auto cannot be measured with random weights",
-            "it follows acceptance, which means nothing there",
-            "name a shape: chain:K or tree:DEPTHxWIDTH:NODES",
-        )
-    named = {OFF: NO_DRAFT, "ngram": NGRAM_CHAIN}
-    return named[words] if words in named else parse_shape(words, named)
 
 
 def _plain_bytes(decoder: Decoder, plan: RoundPlan) -> int:
