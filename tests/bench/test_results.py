@@ -24,6 +24,14 @@ def test_a_record_names_machine_versions_date_and_settings(tmp_path: Path) -> No
     assert [found.name for found in path.parent.iterdir()] == ["result.json"]
 
 
+def test_a_record_of_a_gpu_names_its_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "clocks", lambda: {"clocks.sm": 1980})
+    monkeypatch.setattr(results, "_gpus", lambda: ["NVIDIA H200"])
+    assert results.machine()["clocks_mhz"] == {"clocks.sm": 1980}
+    monkeypatch.setattr(results, "_gpus", list)
+    assert results.machine()["clocks_mhz"] is None
+
+
 def test_a_file_that_cannot_be_written_is_refused_and_the_old_one_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,7 +53,7 @@ def run(asked: Asked, say: Say) -> dict[str, Any]:
         if asked.tune:
             return _tune(asked, subjects, device, bandwidth, say)
         found = {each.name: _measure(asked, each, device, bandwidth, say) for each in subjects}
-    settings = {"read_bandwidth_tb_per_s": bandwidth, "clocks_mhz": clocks()}
+    settings = {"read_bandwidth_tb_per_s": bandwidth}
     record = results.record("bench kernels", settings, found, PACKAGES)
     if asked.out is not None:
         results.write(asked.out, record)

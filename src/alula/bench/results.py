@@ -15,18 +15,24 @@ from typing import Any
 
 import psutil
 
+from alula.bench.clocks import clocks
 from alula.errors import MachineError
 
 
 def machine() -> dict[str, Any]:
-    """What decides speed on this machine: processor, cores, memory, GPUs, system."""
+    """What decides speed on this machine: processor, cores, memory, GPUs and their clocks, system.
+
+    To be asked for right after the work, while the clocks are those it ran at.
+    """
+    gpus = _gpus()
     return {
         "cpu": _cpu_model(),
         "cores": psutil.cpu_count(logical=False),
         "threads": psutil.cpu_count(),
         "usable_threads": _usable_threads(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
-        "gpus": _gpus(),
+        "gpus": gpus,
+        "clocks_mhz": clocks() if gpus else None,
         "system": platform.platform(),
     }
 

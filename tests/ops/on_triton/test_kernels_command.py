@@ -57,7 +57,7 @@ def test_linears_and_attention_are_told_and_written(shape: str, tmp_path: Path) 
         (name, rows) for name in ("qkv", "gate up", "head", "drafter fc") for rows in (1, 40)
     }
     assert len(found["attention"]) == len([line for line in said if " context " in line]) + 2
-    assert record["settings"]["clocks_mhz"] == {"clocks.sm": 1980}
+    assert "clocks_mhz" in record["machine"]
 
 
 def test_a_tuned_table_is_the_one_that_is_read(
