@@ -135,7 +135,7 @@ def test_a_log_packed_in_another_way_is_refused_by_name(
     assert name in refused.value.why
 
 
-@pytest.mark.parametrize("content", [bytes(range(256)) * 20, b"\x7fELF\x02\x01\x01" + bytes(9)])
+@pytest.mark.parametrize("content", [bytes(range(256)) * 20, b"\x7fELF\x02\x01\x01" + bytes(9000)])
 def test_a_file_without_text_is_refused_by_name(content: bytes, tmp_path: Path) -> None:
     for packed in (False, True):
         path = tmp_path / f"x.{packed}"

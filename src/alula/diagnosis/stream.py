@@ -26,6 +26,7 @@ _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"PK
 _NO_TEXT = bytes({*range(1, 32), 127} - {*b"\a\b\t\n\v\f\r\x1b"})
 """Control characters that no log is made of; NULs are in many that were cut while written to."""
 _HEAD = 4096
+"""Bytes that tell what a file is; a log may hold shorter runs of anything."""
 # Colours, cursor movements, titles and links of terminals.
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 
@@ -111,6 +112,8 @@ def _refuse_packed(path: Path, head: bytes) -> None:
 
 
 def _refuse_binary(path: Path, head: bytes) -> None:
+    if len(head) < _HEAD:
+        return
     written = head.replace(b"\0", b"")
     odd = len(written) - len(written.translate(None, _NO_TEXT))
     if 20 * odd > len(written):
