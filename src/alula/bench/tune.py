@@ -119,7 +119,7 @@ def candidates(shape: Shape, rows: int, shared_bytes: int) -> list[Tile]:
     `shared_bytes`: what the architecture has for a program.
     """
     tiles = _CANDIDATES.get(rows, _MIDDLE[1:] + _LARGE)
-    fitted = dict.fromkeys(tile.fitted(shape.inner) for tile in tiles)
+    fitted = dict.fromkeys(tile.fitted(shape.inner, shape.step) for tile in tiles)
     return [tile for tile in fitted if tile.shared_bytes(shape.itemsize) <= shared_bytes]
 
 

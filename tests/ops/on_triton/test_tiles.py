@@ -100,6 +100,20 @@ def test_whole_steps_are_fetched_ahead_and_a_pipeline_has_what_is_left() -> None
     assert tile.fitted(1008) == tile._replace(stages=3, ahead=0)
 
 
+def test_a_small_weight_is_added_up_in_steps_of_one_size_whatever_its_tile() -> None:
+    small, large = Shape(4096, 1024, 2), Shape(4096, 1025, 2)
+    assert (small.step, large.step, Shape(1024, 1024, 4).step) == (64, None, None)
+    for tile in (Tile(16, 32, 256, 4, 4), Tile(64, 64, 64, 4, 8), Tile(16, 16, 32, 4, 3)):
+        assert tile.fitted(1024, small.step).inner == 64
+        assert tile.fitted(1000, small.step).inner == 64
+    # The sums of a step take registers beside the others.
+    assert Tile(128, 128, 64, 4, 4).fitted(1024, 64) == Tile(128, 128, 64, 8, 4)
+    assert Tile(128, 256, 64, 8, 4).fitted(1024, 64) == Tile(128, 128, 64, 8, 4)
+    # As many bytes are on their way as its own steps would have been, up to eight of the pipeline.
+    assert Tile(16, 32, 128, 4, 3, 2).fitted(1024, 64) == Tile(16, 32, 64, 4, 6, 4)
+    assert Tile(16, 32, 512, 4, 3, 1, 1).fitted(1024, 64) == Tile(16, 32, 64, 4, 8, 8, 1)
+
+
 def test_default_tiles_fit_the_smallest_shared_memory() -> None:
     for kind, known in read(FOLDER / "default.json").classes.items():
         for tile in known:
@@ -116,4 +130,4 @@ def test_the_tables_in_the_package_fit_their_architecture(path: Path) -> None:
         rows = [bucket.rows for bucket in measured]
         assert rows == sorted(rows) and rows[-1] >= ROWS[-1]
         for tile in distinct(measured):
-            assert tile.fitted(shape.inner).shared_bytes(shape.itemsize) <= room
+            assert tile.fitted(shape.inner, shape.step).shared_bytes(shape.itemsize) <= room

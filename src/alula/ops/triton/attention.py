@@ -148,6 +148,7 @@ class _RowPlan(Plan):
             *strides,
             **_merging(tile, constants["group"], constants["block_dim"], by_row=has_tail),
             reads_early=not has_tail and tile.lanes < _LARGE_LANES,
+            pipelined=tile.stages > 1,
             **constants,
         )
 

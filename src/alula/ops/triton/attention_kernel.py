@@ -88,7 +88,7 @@ def attention_kernel(
             largest, total, mixed = visit(
                 *(block, slot, low, end, q_tile, keys, values, lowest, ends),
                 *(largest, total, mixed, scale, page_stride),
-                *(head_dim, page_size, block_keys),
+                *(head_dim, page_size, block_keys, True),
             )
             if block + block_keys == edge:
                 sum_largest, sum_total, sum_mixed = merge(

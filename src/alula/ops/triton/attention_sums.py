@@ -14,6 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from alula.ops.triton.loads import behind
 from alula.ops.triton.segments import start_of
 
 
@@ -137,14 +138,18 @@ def visit(
     head_dim: tl.constexpr,
     page_size: tl.constexpr,
     block_keys: tl.constexpr,
+    pipelined: tl.constexpr,
 ):
     """Read the block of keys at position `block` and add it: keys exist from position `low` to
-    `end`; others may hold anything, and read as zero.
+    `end`; others may hold anything, and read as zero. Where they are not read in a pipeline,
+    values are on their way together with keys.
     """
     position = block + tl.arange(0, block_keys)
     inside = (position >= low) & (position < end)
     none = tl.zeros((block_keys, q.shape[1]), dtype=q.dtype)
     k, v = read(keys, values, slot, inside, none, none, page_stride, head_dim, page_size, True)
+    if not pipelined:
+        k, v = behind(k), behind(v)
     return add(block, k, v, q, lowest, ends, largest, total, mixed, scale, False)
 
 

@@ -8,8 +8,20 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from alula.ops.triton.loads import behind
 from alula.ops.triton.overlap import release, wait
-from alula.ops.triton.product import begin, complete, divisor, end, fetch, in_units, multiply, place
+from alula.ops.triton.product import (
+    begin,
+    complete,
+    divisor,
+    end,
+    fetch,
+    in_units,
+    known,
+    multiply,
+    place,
+    start,
+)
 from alula.ops.triton.rope import turned
 
 
@@ -42,22 +54,26 @@ def gate_kernel(
     has_squares: tl.constexpr,
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
+    by_steps: tl.constexpr,
     ahead: tl.constexpr,
+    has_more: tl.constexpr,
     releases: tl.constexpr,
     overlaps: tl.constexpr,
 ):
     """A program computes one tile of y [rows, outputs / 2]."""
     pairs = outputs // 2
+    start(releases, overlaps)
     row, lane = place(rows, outputs, block_rows, block_outputs, group)
     output = pair_rows(lane, pairs, pairs)
     fetched = fetch(weight, output, inner, block_inner, ahead)
     begin(releases, overlaps)
-    scale = divisor(squares, row, rows, inner, eps, has_squares)
+    total = known(squares, row, rows, has_squares)
     sums = multiply(
         *(x, weight, fetched, row, output, rows, inner, x_stride),
-        *(block_inner, is_even, masks_rows, ahead),
+        *(block_inner, is_even, masks_rows, by_steps, ahead, has_more),
     )
     end(releases, overlaps)
+    scale = divisor(total, inner, eps, has_squares)
     sums = complete(sums, scale, bias, output, has_bias)
     sums = sums.to(y.dtype.element_ty).to(tl.float32)
     gate, up = tl.split(tl.reshape(sums, (block_rows, block_outputs // 2, 2)))
@@ -99,17 +115,20 @@ def heads_kernel(
     has_squares: tl.constexpr,
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
+    by_steps: tl.constexpr,
     ahead: tl.constexpr,
+    has_more: tl.constexpr,
     releases: tl.constexpr,
     overlaps: tl.constexpr,
 ):
     """A program computes one tile of pairs of elements that are rotated together, of any heads."""
     pairs = outputs // 2
+    start(releases, overlaps)
     row, lane = place(rows, outputs, block_rows, block_outputs, group)
     output = pair_rows(lane, pairs, half)
     fetched = fetch(weight, output, inner, block_inner, ahead)
     begin(releases, overlaps)
-    scale = divisor(squares, row, rows, inner, eps, has_squares)
+    total = known(squares, row, rows, has_squares)
     # What the end needs is under way while the sums are made.
     _, pair = place(rows, pairs, block_rows, block_outputs // 2, group)
     inside = (row < rows)[:, None] & (pair < pairs)[None, :]
@@ -121,13 +140,15 @@ def heads_kernel(
     at = page * page_stride + tl.load(lanes + row, mask=row < rows, other=0) * 2 * half
     sums = multiply(
         *(x, weight, fetched, row, output, rows, inner, x_stride),
-        *(block_inner, is_even, masks_rows, ahead),
+        *(block_inner, is_even, masks_rows, by_steps, ahead, has_more),
     )
     end(releases, overlaps)
+    scale = divisor(total, inner, eps, has_squares)
     sums = complete(sums, scale, bias, output, has_bias)
     sums = sums.to(queries.dtype.element_ty).to(tl.float32)
     first_in, second_in = tl.split(tl.reshape(sums, (block_rows, block_outputs // 2, 2)))
 
+    c, s = behind(c), behind(s)
     first, second = turned(first_in, second_in, c, s)
     first, second = first.to(queries.dtype.element_ty), second.to(queries.dtype.element_ty)
     is_query = (head < query_heads)[None, :]
@@ -169,33 +190,36 @@ def add_linear_kernel(
     has_bias: tl.constexpr,
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
+    by_steps: tl.constexpr,
     ahead: tl.constexpr,
+    has_more: tl.constexpr,
     releases: tl.constexpr,
     overlaps: tl.constexpr,
 ):
     """A program computes one tile of the residual stream [rows, outputs], times the next norm's
     weight, and its part of the sums of squares.
     """
+    start(releases, overlaps)
     row, lane = place(rows, outputs, block_rows, block_outputs, group)
     output = tl.minimum(lane, outputs - 1)
     fetched = fetch(weight, output, inner, block_inner, ahead)
     begin(releases, overlaps)
     inside = (row < rows)[:, None] & (lane < outputs)[None, :]
     at = row.to(tl.int64)[:, None] * outputs + lane[None, :]
-    x_before = tl.load(before + at, mask=inside, other=0.0).to(tl.float32)
+    x_before = tl.load(before + at, mask=inside, other=0.0)
     factor = tl.load(norm + output)
     sums = multiply(
         *(x, weight, fetched, row, output, rows, inner, x_stride),
-        *(block_inner, is_even, masks_rows, ahead),
+        *(block_inner, is_even, masks_rows, by_steps, ahead, has_more),
     )
     end(releases, overlaps)
     if has_bias:
         sums += tl.load(bias + output).to(tl.float32)[None, :]
     change = sums.to(total.dtype.element_ty).to(tl.float32)
-    sum_in = (x_before + change).to(total.dtype.element_ty)
+    sum_in = (behind(x_before).to(tl.float32) + change).to(total.dtype.element_ty)
     wide = sum_in.to(tl.float32)
     tl.store(total + at, sum_in, mask=inside)
-    by_norm = wide * factor[None, :]
+    by_norm = wide * behind(factor)[None, :]
     tl.store(scaled + at, by_norm.to(scaled.dtype.element_ty), mask=inside)
     units = tl.sum(tl.where(inside, in_units(wide), 0), axis=1)
     tl.atomic_add(squares + row, units, mask=row < rows, sem="relaxed")

@@ -13,9 +13,21 @@ from torch import Tensor
 from alula.ops.linear import DenseWeight, Weight
 from alula.ops.norm import Normed
 from alula.ops.triton.launch import ceil_div, options
-from alula.ops.triton.product import begin, complete, divisor, end, fetch, multiply, place, releases
+from alula.ops.triton.product import (
+    begin,
+    complete,
+    divisor,
+    end,
+    fetch,
+    known,
+    multiply,
+    place,
+    releases,
+    start,
+)
 from alula.ops.triton.tiles import (
     Capability,
+    Shape,
     Table,
     Tile,
     choose,
@@ -50,21 +62,25 @@ def linear_kernel(
     has_squares: tl.constexpr,
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
+    by_steps: tl.constexpr,
     ahead: tl.constexpr,
+    has_more: tl.constexpr,
     releases: tl.constexpr,
     overlaps: tl.constexpr,
 ):
     """A program computes one tile of y [rows, outputs]."""
+    start(releases, overlaps)
     row, lane = place(rows, outputs, block_rows, block_outputs, group)
     output = tl.minimum(lane, outputs - 1)
     fetched = fetch(weight, output, inner, block_inner, ahead)
     begin(releases, overlaps)
-    scale = divisor(squares, row, rows, inner, eps, has_squares)
+    total = known(squares, row, rows, has_squares)
     sums = multiply(
         *(x, weight, fetched, row, output, rows, inner, x_stride),
-        *(block_inner, is_even, masks_rows, ahead),
+        *(block_inner, is_even, masks_rows, by_steps, ahead, has_more),
     )
     end(releases, overlaps)
+    scale = divisor(total, inner, eps, has_squares)
     sums = complete(sums, scale, bias, output, has_bias)
     to = y + row.to(tl.int64)[:, None] * outputs + lane[None, :]
     inside = (row < rows)[:, None] & (lane < outputs)[None, :]
@@ -91,6 +107,7 @@ class TiledWeight(Weight):
         self.table = table
         self.values = weight.values.contiguous()
         self.bias = weight.bias
+        self._step = Shape(*self.shape, self.dtype.itemsize).step
         self._tilings: dict[tuple[int, Tile | None], Tiling] = {}
 
     def multiply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -127,7 +144,7 @@ class TiledWeight(Weight):
         """What is compiled for a tile at a number of rows: its real steps, and whether it masks
         rows beyond the edge.
         """
-        return tile.fitted(self.shape[1]), rows <= _FEW_ROWS and rows % tile.rows != 0
+        return tile.fitted(self.shape[1], self._step), rows <= _FEW_ROWS and rows % tile.rows != 0
 
     def tiling(self, rows: int, tile: Tile | None = None) -> Tiling:
         """How to launch for so many rows, in the tile of its table or a given one."""
@@ -153,7 +170,9 @@ class TiledWeight(Weight):
             "has_bias": self.bias is not None,
             "is_even": self.shape[1] % tile.inner == 0,
             "masks_rows": masks_rows,
+            "by_steps": self._step is not None,
             "ahead": tile.ahead,
+            "has_more": tile.ahead * tile.inner < self.shape[1],
             "num_warps": tile.warps,
             "num_stages": tile.stages,
             "releases": releases(self.values, tile),

@@ -7,9 +7,9 @@ no kernel of a pass begins before all that was launched ahead of the pass has en
 precision a pass begins with an operation of torch, which no kernel overtakes.) Attention therefore
 reads before its wait what the pass's rows are, and keys and values that are settled (see `Rows`).
 What one processor has kept nearby may be older than that, so these reads ask for what all see.
-A kernel launched with
-`overlaps` has to call `wait`, always, before it reads or writes anything else; that makes the
-order transitive, since whoever waits for a kernel waits for what that one waited for.
+Of a kernel launched with `overlaps` a program has to call `wait` before it reads or writes anything
+else, and one program at least has to, always; that makes the order transitive, since whoever waits
+for a kernel waits for all its programs, and so for what they waited for.
 
 PTX ISA, griddepcontrol; capability 9.0 and above.
 """

@@ -1,7 +1,10 @@
 """What every kernel that multiplies by a weight begins with: its tile, and the tile's sums.
 
-No split of the inner dimension, every product added in turn to one fp32 accumulator: a tile's sums
-are those of any other tile.
+No split of the inner dimension among programs, and one order of adding for all tiles of a weight:
+a tile's sums are those of any other tile. Of most weights every product is added in turn to one
+fp32 accumulator. Small ones are waited for and not read, and a chain of additions is most of the
+waiting: there 64 products at a time are a sum of their own, made at the same time as others,
+and these sums are added in turn.
 """
 
 from __future__ import annotations
@@ -10,14 +13,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from alula.ops.triton.loads import behind
 from alula.ops.triton.overlap import release, wait
-from alula.ops.triton.tiles import Tile
+from alula.ops.triton.tiles import Shape, Tile
 
 SQUARES_UNIT = tl.constexpr(2.0**28)
 """Sums of squares are kept as whole multiples of 1 / this, since integers add in any order to the
 same sum. Up to 3.4e10 fits; 4e-9 is lost where RMSNorm adds 1e-6 to the mean."""
-
-_SMALL_BYTES = 1 << 23
 
 
 @triton.jit
@@ -38,12 +40,17 @@ def place(rows, lanes, block_rows: tl.constexpr, block_lanes: tl.constexpr, grou
 
 
 @triton.jit
-def begin(releases: tl.constexpr, overlaps: tl.constexpr):
-    """Wait for x, and let the next kernel begin: before that ("at once"; for weights so small that
-    time goes into waiting and not into reading) or behind it ("at input").
+def start(releases: tl.constexpr, overlaps: tl.constexpr):
+    """Let the next kernel begin if it may "at once"; for weights so small that time goes into
+    waiting and not into reading.
     """
     if releases == "at once":
         release(overlaps)
+
+
+@triton.jit
+def begin(releases: tl.constexpr, overlaps: tl.constexpr):
+    """Wait for x, and let the next kernel begin if it may "at input"."""
     wait(overlaps)
     if releases == "at input":
         release(overlaps)
@@ -56,9 +63,12 @@ def fetch(weight, output, inner, block_inner: tl.constexpr, ahead: tl.constexpr)
     """
     at = tl.arange(0, block_inner)
     from_weight = weight + output.to(tl.int64)[:, None] * inner + at[None, :]
+    loaded = ()
+    for i in tl.static_range(ahead):
+        loaded = loaded + (tl.load(from_weight + i * block_inner),)  # type: ignore[assignment]
     steps = ()
     for i in tl.static_range(ahead):
-        steps = steps + (tl.load(from_weight + i * block_inner),)  # type: ignore[assignment]
+        steps = steps + (behind(loaded[i]),)  # type: ignore[assignment]
     return steps
 
 
@@ -75,7 +85,9 @@ def multiply(
     block_inner: tl.constexpr,
     is_even: tl.constexpr,
     masks_rows: tl.constexpr,
+    by_steps: tl.constexpr,
     ahead: tl.constexpr,
+    has_more: tl.constexpr,
 ):
     """x [rows, inner] times rows `output` of weight [outputs, inner]: [block_rows, block_lanes].
 
@@ -88,29 +100,43 @@ def multiply(
     from_weight = weight + output.to(tl.int64)[:, None] * inner + at[None, :]
     exists = (row < rows)[:, None]
     sums = tl.zeros((row.shape[0], output.shape[0]), dtype=tl.float32)
-    beside = ()
+    loaded = ()
     for i in tl.static_range(ahead):
         if masks_rows:
             a = tl.load(from_x + i * block_inner, mask=exists, other=0.0)
         else:
             a = tl.load(from_x + i * block_inner)
-        beside = beside + (a,)  # type: ignore[assignment]
+        loaded = loaded + (a,)  # type: ignore[assignment]
+    beside = ()
     for i in tl.static_range(ahead):
-        sums = tl.dot(beside[i], tl.trans(fetched[i]), sums, input_precision="ieee")
-    for start in range(ahead * block_inner, inner, block_inner):
-        inside = (start + at < inner)[None, :]
-        if is_even and masks_rows:
-            a = tl.load(from_x + start, mask=exists, other=0.0)
-        elif is_even:
-            a = tl.load(from_x + start)
-        elif masks_rows:
-            a = tl.load(from_x + start, mask=exists & inside, other=0.0)
-        else:
-            a = tl.load(from_x + start, mask=inside, other=0.0)
-        if is_even:
-            b = tl.load(from_weight + start)
-        else:
-            b = tl.load(from_weight + start, mask=inside, other=0.0)
+        beside = beside + (behind(loaded[i]),)  # type: ignore[assignment]
+    for i in tl.static_range(ahead):
+        sums = add_step(beside[i], fetched[i], sums, by_steps)
+    if has_more:
+        for start in range(ahead * block_inner, inner, block_inner):
+            inside = (start + at < inner)[None, :]
+            if is_even and masks_rows:
+                a = tl.load(from_x + start, mask=exists, other=0.0)
+            elif is_even:
+                a = tl.load(from_x + start)
+            elif masks_rows:
+                a = tl.load(from_x + start, mask=exists & inside, other=0.0)
+            else:
+                a = tl.load(from_x + start, mask=inside, other=0.0)
+            if is_even:
+                b = tl.load(from_weight + start)
+            else:
+                b = tl.load(from_weight + start, mask=inside, other=0.0)
+            sums = add_step(a, b, sums, by_steps)
+    return sums
+
+
+@triton.jit
+def add_step(a, b, sums, by_steps: tl.constexpr):
+    """Add the products of one step."""
+    if by_steps:  # `fma`, since Triton turns a plain sum into one chain again
+        sums = tl.fma(tl.dot(a, tl.trans(b), input_precision="ieee"), 1.0, sums)
+    else:
         sums = tl.dot(a, tl.trans(b), sums, input_precision="ieee")
     return sums
 
@@ -123,13 +149,23 @@ def end(releases: tl.constexpr, overlaps: tl.constexpr):
 
 
 @triton.jit
-def divisor(squares, row, rows, inner, eps, has_squares: tl.constexpr):
+def known(squares, row, rows, has_squares: tl.constexpr):
+    """The sums of squares of every row, for `divisor`; 0 where nothing is left to divide by."""
+    if has_squares:
+        total = tl.load(squares + tl.minimum(row, rows - 1))
+    else:
+        total = tl.zeros((row.shape[0],), dtype=tl.int64)
+    return total
+
+
+@triton.jit
+def divisor(total, inner, eps, has_squares: tl.constexpr):
     """One over the root mean square of every row, or 1 where nothing is left to divide by."""
     if has_squares:
-        total = tl.load(squares + tl.minimum(row, rows - 1)).to(tl.float32)
-        scale = tl.rsqrt(total / SQUARES_UNIT / inner + eps)
+        mean = behind(total).to(tl.float32) / SQUARES_UNIT / inner
+        scale = tl.rsqrt(mean + eps)
     else:
-        scale = tl.full((row.shape[0],), 1.0, dtype=tl.float32)
+        scale = tl.full((total.shape[0],), 1.0, dtype=tl.float32)
     return scale
 
 
@@ -152,5 +188,5 @@ def releases(weight: Tensor, tile: Tile) -> str:
     """When a weight's kernel lets the next one begin."""
     if tile.at_input:
         return "at input"
-    is_small = weight.numel() * weight.dtype.itemsize <= _SMALL_BYTES
-    return "at once" if is_small else "at end"
+    outputs, inner = weight.shape
+    return "at once" if Shape(outputs, inner, weight.dtype.itemsize).is_small else "at end"

@@ -7,6 +7,7 @@ import triton.language as tl
 
 from alula.ops.triton.attention_streams import FAR, rows_of, stream_of
 from alula.ops.triton.attention_sums import add, conclude, find, known, nothing, read, visit
+from alula.ops.triton.loads import behind
 from alula.ops.triton.overlap import release, wait
 from alula.ops.triton.segments import segment_of, segments_below, start_of
 
@@ -63,6 +64,7 @@ def spread_attention_kernel(
     block_group: tl.constexpr,
     merged_together: tl.constexpr,
     reads_early: tl.constexpr,
+    pipelined: tl.constexpr,
     overlaps: tl.constexpr,
 ):
     """Programs (i, h, ·) compute rows i * tile_rows … for key-value head h, as `attention_kernel`.
@@ -71,6 +73,8 @@ def spread_attention_kernel(
     sequence share, and each program behind takes what one row, a node of a tree, reads for itself.
     They leave their sums in `scratch`, [sums, head_dim] mixed, then [sums] largest, then [sums]
     totals, and of each lane the last to arrive merges them.
+
+    A program that has nothing to do ends without waiting: of every tile the first one waits.
 
     With `reads_early`, keys and values of a segment's first block that are `settled` (see `Rows`)
     are read before the wait; it takes registers that trees and large tiles do not have.
@@ -151,6 +155,7 @@ def spread_attention_kernel(
                         *(keys, values, slot, is_new, k, v, page_stride),
                         *(head_dim, page_size, True),
                     )
+                    q_tile, k, v = behind(q_tile), behind(k), behind(v)
                     largest, total, mixed = add(
                         *(block, k, v, q_tile, lowest, ends), 0.0, 0.0, 0.0, scale, True
                     )
@@ -162,7 +167,7 @@ def spread_attention_kernel(
                     largest, total, mixed = visit(
                         *(later, slot, low, end, q_tile, keys, values, lowest, ends),
                         *(largest, total, mixed, scale, page_stride),
-                        *(head_dim, page_size, block_keys),
+                        *(head_dim, page_size, block_keys, pipelined),
                     )
                 sees = start_of(segment) < ends
                 tl.store(to_mixed + segment * head_dim, mixed, mask=sees[:, None] & exists)
@@ -202,4 +207,3 @@ def spread_attention_kernel(
                     *of_all,
                     *(head_dim, block_dim, merged_together),
                 )
-    wait(overlaps)

@@ -27,20 +27,25 @@ class Tile(NamedTuple):
     warps: int
     stages: int
     ahead: int = 0
-    """Steps of the weight that it fetches before it waits for its input, and holds in registers."""
+    """Steps of the weight that it fetches before it waits for its input."""
     at_input: int = 0
     """Whether it lets the next kernel begin once it has its input, and not when the rule says
     (`product.releases`): later than a small weight's kernel, sooner than a large one's."""
 
     def shared_bytes(self, itemsize: int) -> int:
-        """Shared memory that its pipeline takes."""
-        return (self.rows + self.outputs) * self.inner * itemsize * self.stages
+        """Shared memory that its pipeline and what is fetched ahead take at most."""
+        steps = self.stages + self.ahead
+        return (self.rows + self.outputs) * self.inner * itemsize * steps
 
-    def fitted(self, inner: int) -> Tile:
-        """With steps that divide `inner` where steps of 64 or more can; one stage may hold all.
+    def fitted(self, inner: int, step: int | None = None) -> Tile:
+        """As it is used for rows of a weight of `inner` elements that are added up in steps of one
+        size, if `step` says so: with steps that divide `inner` where steps of 64 or more can; one
+        stage may hold all.
 
         Only whole steps are fetched ahead; what is left of them needs a pipeline.
         """
+        if step is not None:
+            return self.in_steps(step).fitted(inner)
         step = self.inner
         if self.stages > 1 or step < inner:
             while inner % step and step > _SMALLEST_INNER:
@@ -49,6 +54,20 @@ class Tile(NamedTuple):
         is_left = self.ahead > 0 and ahead * step < inner
         stages = max(self.stages, _LEAST_STAGES) if is_left else self.stages
         return self._replace(inner=step, stages=stages, ahead=ahead)
+
+    def in_steps(self, step: int) -> Tile:
+        """With this step, as many bytes under way, and registers for the sums of a step beside the
+        others.
+        """
+        more = max(self.inner // step, 1)
+        stages = min(self.stages * more, max(self.stages, _MOST_STAGES))
+        tile = self._replace(inner=step, ahead=self.ahead * more, stages=stages)
+        while tile.rows * tile.outputs > _MOST_SUMS * tile.warps:
+            if tile.warps < _MOST_WARPS:
+                tile = tile._replace(warps=2 * tile.warps)
+            else:
+                tile = tile._replace(outputs=tile.outputs // 2)
+        return tile
 
 
 class Bucket(NamedTuple):
@@ -70,8 +89,11 @@ a tree of 32 nodes and its root."""
 
 FOLDER = Path(__file__).with_name("tile_tables")
 _ANY_ARCHITECTURE = "default.json"
-_SMALLEST_INNER, _LEAST_STAGES = 64, 3
+_SMALLEST_INNER, _LEAST_STAGES, _MOST_STAGES = 64, 3, 8
+_MOST_SUMS, _MOST_WARPS = 2048, 8
+"""Sums of a warp, where each takes registers twice, and warps of a program."""
 _WIDE_OUTPUTS = 8192
+_SMALL_BYTES, _STEP = 1 << 23, 64
 
 
 class Shape(NamedTuple):
@@ -87,6 +109,16 @@ class Shape(NamedTuple):
         if self.itemsize == 4:
             return "fp32"
         return "wide" if self.outputs >= _WIDE_OUTPUTS else "narrow"
+
+    @property
+    def is_small(self) -> bool:
+        """Whether time goes into waiting for it, and not into reading it."""
+        return self.outputs * self.inner * self.itemsize <= _SMALL_BYTES
+
+    @property
+    def step(self) -> int | None:
+        """How many products are a sum of their own; None where all are one (see `product`)."""
+        return _STEP if self.is_small and self.itemsize < 4 else None
 
 
 class Architecture(NamedTuple):
