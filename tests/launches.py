@@ -1,7 +1,8 @@
-"""Counts what would be launched on a GPU, on a machine without one."""
+"""What launches do: counted on a machine without a GPU, kept from waiting on one with it."""
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,3 +54,15 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         patched.setattr(GridExecutor, "__call__", counted)
         with _Operations(found):
             yield found
+
+
+@contextmanager
+def without_reading_back() -> Iterator[None]:
+    """Whatever waits for the GPU raises."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the mode is a prototype
+            torch.cuda.set_sync_debug_mode("error")
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 import torch
 from torch import Tensor
@@ -16,6 +12,7 @@ from alula.models import placement
 from alula.models.decoder import Decoder
 from alula.ops import reference
 from alula.ops.rows import Rows
+from launches import without_reading_back
 from paged import chains, to, trees
 
 pytestmark = pytest.mark.gpu
@@ -44,17 +41,6 @@ def pool_for(decoder: Decoder, rows: Rows) -> KVPool:
 def ids(count: int, device: torch.device) -> Tensor:
     generator = torch.Generator().manual_seed(count)
     return torch.randint(SMOLLM2.vocab_size, (count,), generator=generator).to(device)
-
-
-@contextmanager
-def without_reading_back() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the mode is a prototype
-        torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 def prefill(decoder: Decoder, tokens: Tensor, chunk: int) -> Tensor:

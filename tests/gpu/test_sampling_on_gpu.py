@@ -12,6 +12,7 @@ from alula.ops.triton.sample import sample_in
 from alula.sampling import noise, sampler
 from alula.sampling.params import SamplingParams
 from alula.sampling.state import SamplingState
+from launches import without_reading_back
 from sampling_rows import HARD, MIXED, case, hard_case, mixed_state
 
 pytestmark = pytest.mark.gpu
@@ -77,11 +78,8 @@ def test_it_reads_nothing_back_and_replays_with_other_lines(device: torch.device
     state = mixed_state(vocabulary, device)
     rows = there(case(count, vocabulary, seed=7), device)
     sampler.sample(*rows, state)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with without_reading_back():
         sampler.sample(*rows, state)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         captured = sampler.sample(*rows, state)

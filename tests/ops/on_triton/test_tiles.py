@@ -86,6 +86,12 @@ def test_a_tile_that_is_not_allowed_gives_way_to_the_one_before(allowed: set[Til
             assert after == before
 
 
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_a_table_whose_tiles_all_agree_stays_as_it_is(path: Path) -> None:
+    for measured in read(path).measured.values():
+        assert restricted(measured, set(distinct(measured)[1:])) == measured
+
+
 def test_steps_divide_the_inner_size_where_they_can() -> None:
     tile = Tile(16, 32, 256, 4, 3)
     assert [tile.fitted(inner).inner for inner in (4096, 1536, 576, 1008)] == [256, 256, 64, 64]

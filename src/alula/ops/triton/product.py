@@ -3,8 +3,8 @@
 No split of the inner dimension among programs, and one order of adding for all tiles of a weight:
 a tile's sums are those of any other tile. Of most weights every product is added in turn to one
 fp32 accumulator. Small ones are waited for and not read, and a chain of additions is most of the
-waiting: there 64 products at a time are a sum of their own, made at the same time as others,
-and these sums are added in turn.
+waiting: there 64 products at a time are a sum of their own, which need not wait for others, and
+these sums are added in turn.
 """
 
 from __future__ import annotations

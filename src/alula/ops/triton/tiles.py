@@ -200,7 +200,7 @@ def restricted(table: Table, allowed: Collection[Tile]) -> Table:
     """The table with no tiles but the first and `allowed` ones: for others, the one before."""
     kept: list[Bucket] = []
     for bucket in table:
-        usable = not kept or bucket.tile in allowed
+        usable = bucket.tile == table[0].tile or bucket.tile in allowed
         kept.append(bucket if usable else Bucket(bucket.rows, kept[-1].tile))
     return tuple(kept)
 
