@@ -92,8 +92,9 @@ def test_when_the_next_kernel_may_begin_follows_from_the_weight_unless_its_tile_
     small, large = (torch.empty(rows, 1024, device="meta") for rows in (2048, 2049))
     tile = Tile(16, 32, 64, 4, 3)
     assert [releases(weight, tile) for weight in (small, large)] == ["at once", "at end"]
-    says = tile._replace(at_input=1)
-    assert [releases(weight, says) for weight in (small, large)] == ["at input"] * 2
+    for says, when in ((1, "at input"), (2, "at end")):
+        told = tile._replace(release=says)
+        assert [releases(weight, told) for weight in (small, large)] == [when] * 2
 
 
 def test_a_tile_that_adds_in_another_order_is_not_used(

@@ -21,6 +21,9 @@ SQUARES_UNIT = tl.constexpr(2.0**28)
 """Sums of squares are kept as whole multiples of 1 / this, since integers add in any order to the
 same sum. Up to 3.4e10 fits; 4e-9 is lost where RMSNorm adds 1e-6 to the mean."""
 
+_RELEASES = ("at input", "at end")
+"""What a tile may say, from 1 on."""
+
 
 @triton.jit
 def place(rows, lanes, block_rows: tl.constexpr, block_lanes: tl.constexpr, group: tl.constexpr):
@@ -186,7 +189,7 @@ def in_units(x):
 
 def releases(weight: Tensor, tile: Tile) -> str:
     """When a weight's kernel lets the next one begin."""
-    if tile.at_input:
-        return "at input"
+    if tile.release:
+        return _RELEASES[tile.release - 1]
     outputs, inner = weight.shape
     return "at once" if Shape(outputs, inner, weight.dtype.itemsize).is_small else "at end"

@@ -28,9 +28,9 @@ class Tile(NamedTuple):
     stages: int
     ahead: int = 0
     """Steps of the weight that it fetches before it waits for its input."""
-    at_input: int = 0
-    """Whether it lets the next kernel begin once it has its input, and not when the rule says
-    (`product.releases`): later than a small weight's kernel, sooner than a large one's."""
+    release: int = 0
+    """When it lets the next kernel begin: 0 when the rule says (`product.releases`), 1 once it has
+    its input, 2 when its sums are made."""
 
     def shared_bytes(self, itemsize: int) -> int:
         """Shared memory that its pipeline and what is fetched ahead take at most."""
