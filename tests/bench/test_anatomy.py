@@ -114,6 +114,16 @@ def test_replays_that_are_not_alike_are_refused(seen: list[Kernel]) -> None:
         parted(seen, 2)
 
 
+def test_a_kernel_that_begins_early_is_not_charged_for_what_it_waits_for() -> None:
+    """Each begins while the one before runs; the third ends before the second does."""
+    spans = [(0.0, 10.0), (2.0, 14.0), (3.0, 5.0), (20.0, 4.0)]
+    seen = [Kernel(f"k{n}", start, us) for n, (start, us) in enumerate(spans)]
+    (one,) = parted(seen, 1)
+    assert [kernel.us for kernel in one] == [10.0, 6.0, 0.0, 4.0]
+    anatomy = dissect("x", [one], us=26.0, limit_us=13.0)
+    assert {part.kind: part.us for part in anatomy.parts} == {OTHER: 20.0, GAPS: 6.0}
+
+
 @pytest.mark.parametrize("width", [10, 72])
 def test_the_bar_is_whole(width: int) -> None:
     anatomy = dissect("tiny", [kernels()], us=200.0, limit_us=50.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -100,7 +101,8 @@ def _part(kind: str, kernels: list[tuple[str, float]]) -> Part:
 
 
 def watch(replay: Callable[[], object], replays: int = _REPLAYS) -> list[list[Kernel]]:
-    """Replay a round under the profiler; the kernels of each replay, in order.
+    """Replay a round under the profiler; the kernels of each replay, in order, with the time that
+    each takes behind those before it.
 
     Raises MachineError where the profiler does not see the same kernels in all of them.
     """
@@ -125,7 +127,7 @@ def _seen(replay: Callable[[], object], replays: int) -> list[Kernel]:
 
 
 def parted(seen: Sequence[Kernel], replays: int) -> list[list[Kernel]]:
-    """The kernels of each of several like replays.
+    """The kernels of each of several like replays, and their own times.
 
     Raises MachineError where they are not alike.
     """
@@ -139,4 +141,16 @@ def parted(seen: Sequence[Kernel], replays: int) -> list[list[Kernel]]:
             f"the profiler saw {len(kernels)} kernels in {replays} replays of the same graph",
             "see whether another profiler holds the GPU, or leave --profile out",
         )
-    return rounds
+    return [_own(one) for one in rounds]
+
+
+def _own(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """The kernels with the time that none before them still ran in: one that has begun early waits
+    for what is before it.
+    """
+    found, free = [], -math.inf
+    for kernel in kernels:
+        end = kernel.start + kernel.us
+        found.append(kernel._replace(us=max(end - max(free, kernel.start), 0.0)))
+        free = max(free, end)
+    return found
