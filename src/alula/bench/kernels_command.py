@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from alula.bench import results
-from alula.bench.clocks import clocks
 from alula.bench.shapes import Matrix, Subject, drafter_matrices, matrices, subject
 from alula.errors import AlulaError, MachineError, UsageError
 
@@ -164,7 +163,7 @@ def _where(bandwidth: float) -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name(),
         "date": record["date"],
         "versions": record["versions"],
-        "clocks_mhz": clocks(),
+        "clocks_mhz": record["machine"]["clocks_mhz"],
         "read_bandwidth_tb_per_s": round(bandwidth, 3),
     }
 

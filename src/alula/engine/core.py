@@ -241,8 +241,9 @@ class Engine:
         added = []
         for sequence in (*step.rounds, *(chunk.sequence for chunk in step.chunks)):
             known = self._tables[sequence.line]
-            added.append((sequence.line, known, sequence.pages[known:]))
-            self._tables[sequence.line] = len(sequence.pages)
+            if known != len(sequence.pages):
+                added.append((sequence.line, known, sequence.pages[known:]))
+                self._tables[sequence.line] = len(sequence.pages)
         self._runner.lines.set_pages(added)
 
     def _stop_ids(self, params: SamplingParams) -> frozenset[int]:

@@ -36,7 +36,6 @@ def shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         return lambda: 4.0
 
     monkeypatch.setattr(kernels_command, "gpu", lambda: torch.device("cpu"))
-    monkeypatch.setattr(kernels_command, "clocks", lambda: {"clocks.sm": 1980})
     monkeypatch.setattr(timing, "read_limit", lambda _device: 4.0)
     monkeypatch.setattr(kernels, "GraphClock", clock)
     monkeypatch.setattr(kernels, "shared_bytes", lambda _device: 227 * 1024)

@@ -106,9 +106,16 @@ def test_whole_steps_are_fetched_ahead_and_a_pipeline_has_what_is_left() -> None
     assert tile.fitted(1008) == tile._replace(stages=3, ahead=0)
 
 
-def test_a_small_weight_is_added_up_in_steps_of_one_size_whatever_its_tile() -> None:
-    small, large = Shape(4096, 1024, 2), Shape(4096, 1025, 2)
-    assert (small.step, large.step, Shape(1024, 1024, 4).step) == (64, None, None)
+@pytest.mark.parametrize("outputs", [1, 384, 4096, 128256])
+def test_a_part_of_a_weight_is_added_up_as_the_whole(outputs: int) -> None:
+    """A drafter multiplies by keys and values alone where it needs no queries."""
+    steps = [Shape(outputs, inner, 2).step for inner in (576, 2047, 2048, 14336)]
+    assert steps == [64, 64, None, None]
+
+
+def test_short_rows_are_added_up_in_steps_of_one_size_whatever_the_tile() -> None:
+    small = Shape(4096, 1024, 2)
+    assert (small.step, Shape(1024, 1024, 4).step) == (64, None)
     for tile in (Tile(16, 32, 256, 4, 4), Tile(64, 64, 64, 4, 8), Tile(16, 16, 32, 4, 3)):
         assert tile.fitted(1024, small.step).inner == 64
         assert tile.fitted(1000, small.step).inner == 64

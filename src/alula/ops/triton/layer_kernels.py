@@ -17,9 +17,9 @@ from alula.ops.triton.product import (
     end,
     fetch,
     in_units,
-    known,
     multiply,
     place,
+    squares_of,
     start,
 )
 from alula.ops.triton.rope import turned
@@ -67,7 +67,7 @@ def gate_kernel(
     output = pair_rows(lane, pairs, pairs)
     fetched = fetch(weight, output, inner, block_inner, ahead)
     begin(releases, overlaps)
-    total = known(squares, row, rows, has_squares)
+    total = squares_of(squares, row, rows, has_squares)
     sums = multiply(
         *(x, weight, fetched, row, output, rows, inner, x_stride),
         *(block_inner, is_even, masks_rows, by_steps, ahead, has_more),
@@ -128,7 +128,7 @@ def heads_kernel(
     output = pair_rows(lane, pairs, half)
     fetched = fetch(weight, output, inner, block_inner, ahead)
     begin(releases, overlaps)
-    total = known(squares, row, rows, has_squares)
+    total = squares_of(squares, row, rows, has_squares)
     # What the end needs is under way while the sums are made.
     _, pair = place(rows, pairs, block_rows, block_outputs // 2, group)
     inside = (row < rows)[:, None] & (pair < pairs)[None, :]

@@ -19,10 +19,10 @@ from alula.ops.triton.product import (
     divisor,
     end,
     fetch,
-    known,
     multiply,
     place,
     releases,
+    squares_of,
     start,
 )
 from alula.ops.triton.tiles import (
@@ -74,7 +74,7 @@ def linear_kernel(
     output = tl.minimum(lane, outputs - 1)
     fetched = fetch(weight, output, inner, block_inner, ahead)
     begin(releases, overlaps)
-    total = known(squares, row, rows, has_squares)
+    total = squares_of(squares, row, rows, has_squares)
     sums = multiply(
         *(x, weight, fetched, row, output, rows, inner, x_stride),
         *(block_inner, is_even, masks_rows, by_steps, ahead, has_more),

@@ -2,9 +2,9 @@
 
 No split of the inner dimension among programs, and one order of adding for all tiles of a weight:
 a tile's sums are those of any other tile. Of most weights every product is added in turn to one
-fp32 accumulator. Small ones are waited for and not read, and a chain of additions is most of the
-waiting: there 64 products at a time are a sum of their own, which need not wait for others, and
-these sums are added in turn.
+fp32 accumulator. Where rows are short, weights are mostly so small that they are waited for and not
+read, and a chain of additions is much of the waiting: there 64 products at a time are a sum of
+their own, which need not wait for others, and these sums are added in turn.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def end(releases: tl.constexpr, overlaps: tl.constexpr):
 
 
 @triton.jit
-def known(squares, row, rows, has_squares: tl.constexpr):
+def squares_of(squares, row, rows, has_squares: tl.constexpr):
     """The sums of squares of every row, for `divisor`; 0 where nothing is left to divide by."""
     if has_squares:
         total = tl.load(squares + tl.minimum(row, rows - 1))

@@ -93,7 +93,8 @@ _SMALLEST_INNER, _LEAST_STAGES, _MOST_STAGES = 64, 3, 8
 _MOST_SUMS, _MOST_WARPS = 2048, 8
 """Sums of a warp, where each takes registers twice, and warps of a program."""
 _WIDE_OUTPUTS = 8192
-_SMALL_BYTES, _STEP = 1 << 23, 64
+_SMALL_BYTES = 1 << 23
+_LONG_ROW, _STEP = 2048, 64
 
 
 class Shape(NamedTuple):
@@ -117,8 +118,10 @@ class Shape(NamedTuple):
 
     @property
     def step(self) -> int | None:
-        """How many products are a sum of their own; None where all are one (see `product`)."""
-        return _STEP if self.is_small and self.itemsize < 4 else None
+        """How many products are a sum of their own; None where all are one (see `product`). It
+        follows from a row alone: a part of a weight's rows is multiplied as the whole is.
+        """
+        return _STEP if self.inner < _LONG_ROW and self.itemsize < 4 else None
 
 
 class Architecture(NamedTuple):
