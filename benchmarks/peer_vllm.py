@@ -95,7 +95,7 @@ def beside(runs: list[Path], out: Path) -> None:
     rounds = [found for other in others for found in other["results"]["rounds"]]
     plain = [r for r in rounds if (r["model"], r["shape"]) == ("8b", "off")]
     for found in record["results"]:
-        steps = [r["period ms"] for r in plain if r["batch"] == found["batch"]]
+        steps = [r["round_ms"] for r in plain if r["batch"] == found["batch"]]
         found["alula step ms"], found["alula steps"] = median(steps), steps
         found["alula tok/s of vLLM's"] = round(found["step ms"] / median(steps), 3)
         print(found)

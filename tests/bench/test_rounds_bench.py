@@ -21,6 +21,7 @@ from alula.bench.rounds import Measured, RoundPlan, measure
 from alula.bench.rounds_command import main, run, told
 from alula.bench.shapes import Subject, drafter_matrices, matrices, subject
 from alula.bench.simulated import EXPLAINED
+from alula.bench.watched import NotedRounds
 from alula.engine.core import Engine
 from alula.engine.lines import Lines
 from alula.engine.rounds import CapturedRounds, Compute, Flight, Rounds, Size
@@ -138,6 +139,16 @@ class FakeCaptured(CapturedRounds):
         return lambda: None
 
 
+class FakeNoted(NotedRounds):
+    """The same, kept."""
+
+    def __init__(self, lines: Lines, compute: Compute) -> None:
+        Rounds.__init__(self, lines, compute)
+        self.flights = []
+
+    _launch = FakeCaptured._launch
+
+
 def test_captured_rounds_are_timed_by_their_events_and_taken_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -151,6 +162,7 @@ def test_captured_rounds_are_timed_by_their_events_and_taken_apart(
     kernels = [Kernel("linear_kernel", 0.0, 40.0), Kernel("walk_kernel", 50.0, 30.0)]
     monkeypatch.setattr(module, "full_engine", captured)
     monkeypatch.setattr(watched, "CapturedRounds", FakeCaptured)
+    monkeypatch.setattr(module, "NotedRounds", FakeNoted)
     monkeypatch.setattr(module, "watch", lambda _replay: [kernels, kernels])
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda _device=None: None)
@@ -161,18 +173,18 @@ def test_captured_rounds_are_timed_by_their_events_and_taken_apart(
     contender.forget()
     contender.run(6)
     times = contender.times(plain=0.5)
-    # A round's events: its graph's first node and its last, and what the host has read of it.
-    assert times.round_ms == 3.0
-    assert times.of_plain == 6.0
+    # Rounds as they are have one event, watched ones also their graph's first node and its last.
+    assert times.round_ms == 1.0
+    assert times.of_plain == 2.0
     assert times.tokens_per_round == 3.0
     assert times.graph_ms == 1.0
-    assert times.idle_us == times.most_idle_us == 2000.0
+    assert times.idle_us == times.mean_idle_us == times.most_idle_us == 2000.0
     anatomy = contender.anatomy(limit_us=25.0)
     assert (anatomy.us, anatomy.of_limit) == (1000.0, 0.025)
     shares = {part.kind: part.us for part in anatomy.parts}
     assert shares == {"linear": 40.0, "walk and commit": 30.0, "launch gaps": 930.0}
     found = told(Measured([times], 0.025, 4.0, [anatomy]))
-    assert any("reaches 1 %" in line for line in found)
+    assert any("reaches 2 %" in line for line in found)
     assert any("tiny, batch 1, chain:2" in line for line in found)
 
 

@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from alula.engine.rounds import CapturedRounds, Rounds
 from alula.engine.speculator import Speculator, asked, speculator
 from alula.models.load import load
+from alula.ops.sample import Wants
 from alula.speculation.eagle3_checkpoint import random_checkpoint, save
 from alula.speculation.tree import parse_shape
 from exactness import Oracle, answers, cases, engine
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
+GREEDY = Wants(noise=False, filters=0, adjustments=False)
 
 
 def test_tokens_do_not_depend_on_batch_chunks_prefixes_or_drafts(
@@ -64,3 +67,23 @@ def test_rounds_of_more_rows_than_a_joined_launch_takes_give_the_same_tokens(
     made.observers.append(lambda record: rows.append(record.sequences + record.draft_nodes))
     assert answers(made, requests, together=True) == plain
     assert max(rows) > JOINED_ROWS
+
+
+def test_a_round_is_read_where_it_was_left_whatever_was_replayed_before(tiny_model: Path) -> None:
+    model = load(str(tiny_model), "cuda", "bfloat16")
+    made = engine(model, graphs=True)
+    runner = made._runner
+    rounds, spare = runner.rounds, runner.lines.spare
+    assert isinstance(rounds, CapturedRounds)
+    for sequences in (1, 2):
+        lines = [spare] * sequences
+        expected = Rounds(runner.lines, runner._round).launch(lines, 0, 0, GREEDY).read()
+        assert expected == [[0, 0, 0, 1, 1, 0, -1]] * sequences
+        assert rounds.launch(lines, 0, 0, GREEDY).read() == expected
+        graph = list(rounds._graphs.values())[-1]
+        for replays in (0, 1, 2, 0, 3):
+            for _ in range(replays):
+                graph.replay()
+            torch.cuda.synchronize()
+            graph._mailbox.columns.fill_(-9)
+            assert rounds.launch(lines, 0, 0, GREEDY).read() == expected

@@ -115,7 +115,7 @@ def watch(replay: Callable[[], object], replays: int = _REPLAYS) -> list[list[Ke
 
 
 def _seen(replay: Callable[[], object], replays: int) -> list[Kernel]:
-    with profile(activities=[ProfilerActivity.CUDA]) as watched:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as watched:
         for _ in range(replays):
             replay()
         torch.cuda.synchronize()

@@ -17,6 +17,7 @@ from alula.bench.compare import PLAIN, Run
 from alula.bench.workloads import Workload
 from alula.engine.core import Engine
 from alula.engine.events import LaunchRecord
+from alula.engine.heap import frozen_heap
 from alula.engine.outputs import RequestOutput
 from alula.engine.settings import Settings
 from alula.engine.speculator import asked, needs_drafter, speculator
@@ -83,7 +84,8 @@ def measure(model: LoadedModel, plan: Plan, progress: Progress = silent) -> list
     for contender in contenders:
         _answer(contender, prompts[0], min(plan.max_tokens, _WARM_UP_TOKENS))
     runs = []
-    with progress("measuring", plan.repeats * len(prompts) * len(contenders)) as task:
+    steps = plan.repeats * len(prompts) * len(contenders)
+    with frozen_heap(), progress("measuring", steps) as task:
         for repeat in range(plan.repeats):
             for number, workload in enumerate(plan.workloads):
                 turn = 1 if (repeat + number) % 2 == 0 else -1

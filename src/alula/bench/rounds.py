@@ -1,17 +1,17 @@
 """Rounds of a decoder with random weights: what a plain step costs, and one that speculates.
 
 All shapes run by turns over the same weights. On a GPU a round's time is what lies between the
-events at the ends of two, in an engine that runs freely; beside it stand the time from the first
-to the last node of the round's graph, and that from there to the first node of the next: the GPU
-is idle then but for what the host reads of a round.
+events at the ends of two, in an engine that runs freely. Beside it stand the time from the first
+to the last node of the round's graph and that from there to the first node of the next, in which
+the GPU is idle; they are taken of further rounds, since events that are nodes take time themselves.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -22,8 +22,9 @@ from alula.bench.random_weights import random_decoder
 from alula.bench.shapes import Subject
 from alula.bench.simulated import SimulatedWalk
 from alula.bench.timing import GraphClock, middle, read_limit
-from alula.bench.watched import WatchedRounds
+from alula.bench.watched import NotedRounds, WatchedRounds
 from alula.engine.events import LaunchRecord
+from alula.engine.heap import frozen_heap
 from alula.engine.rounds import CapturedRounds
 from alula.errors import UsageError
 from alula.models.decoder import Decoder
@@ -81,7 +82,7 @@ class RoundPlan:
     @property
     def longest(self) -> int:
         """Tokens that a sequence may come to."""
-        rounds = _WARM_ROUNDS + self.rounds * self.repeats + _REPLAYS
+        rounds = 2 * (_WARM_ROUNDS + self.rounds * self.repeats) + _REPLAYS
         deepest = max(shape.depth for shape in self.shapes.values())
         return self.context + rounds * (1 + deepest)
 
@@ -101,7 +102,8 @@ class RoundTimes:
     graph_ms: float | None
     """Of the round's graph."""
     idle_us: float | None
-    """Between the graphs of two rounds."""
+    """Between the graphs of two rounds: the median, the mean and the longest."""
+    mean_idle_us: float | None
     most_idle_us: float | None
     launches: dict[str, int]
     """Captured ones, and others by what stood in the way."""
@@ -139,7 +141,8 @@ def measure(
     limit = _plain_bytes(decoder, plan) / bandwidth / 1e9 if bandwidth else None
     network = cache(lambda: random_network(plan.subject, decoder))
     contenders = [_Contender(plan, decoder, words, network) for words in plan.shapes]
-    with progress("measuring", (1 + plan.repeats) * len(contenders)) as task:
+    steps = (1 + plan.repeats) * len(contenders)
+    with frozen_heap(), progress("measuring", steps) as task:
         for contender in contenders:
             contender.run(_WARM_ROUNDS)
             contender.forget()
@@ -171,9 +174,11 @@ class _Contender:
         if plan.simulated is not None and self._shape != NO_DRAFT:
             self._walk = SimulatedWalk(plan.simulated, self._shape, plan.batch, decoder.device)
             runner.walk = self._walk
+        self._noted: NotedRounds | None = None
         self._watched: WatchedRounds | None = None
         if isinstance(runner.rounds, CapturedRounds):
-            self._watched = runner.rounds = WatchedRounds(runner.lines, runner._round)
+            self._noted = NotedRounds(runner.lines, runner._round)
+            self._watched = WatchedRounds(runner.lines, runner._round)
         self._records: list[LaunchRecord] = []
         self._periods: list[float] = []
         self._graphs: list[float] = []
@@ -182,29 +187,31 @@ class _Contender:
 
     def run(self, rounds: int) -> None:
         """So many rounds of all sequences; their times are kept."""
+        if self._noted is None or self._watched is None:
+            self._step(rounds)
+            self._periods += [1e3 * record.seconds for record in self._records[-rounds:]]
+            return
+        self._noted.flights.clear()
+        self._engine._runner.rounds = self._noted
+        self._step(rounds)
+        self._periods += self._noted.periods_ms()
+        self._watched.forget()
+        self._engine._runner.rounds = self._watched
+        self._step(rounds)
+        self._graphs += self._watched.graph_ms
+        self._idle += self._watched.idle_us
+
+    def _step(self, rounds: int) -> None:
         first = sum(not record.chunk_rows for record in self._records)
-        if self._watched:
-            self._watched.forget()
         while sum(not record.chunk_rows for record in self._records) < first + rounds:
             self._engine.step()
-        self._periods += self._device_periods() or self._host_periods(rounds)
+        if self._noted:
+            torch.cuda.synchronize(self._device)
 
     def forget(self) -> None:
         """What was before was warming up."""
         for kept in (self._periods, self._graphs, self._idle, self._records):
             kept.clear()
-
-    def _device_periods(self) -> list[float]:
-        if self._watched is None:
-            return []
-        torch.cuda.synchronize(self._device)
-        self._graphs += self._watched.graph_ms
-        self._idle += self._watched.idle_us
-        ends = [flight.landed for flight in self._watched.flights if flight.landed is not None]
-        return [float(one.elapsed_time(next_)) for one, next_ in itertools.pairwise(ends)]
-
-    def _host_periods(self, rounds: int) -> list[float]:
-        return [1e3 * record.seconds for record in self._records[-rounds:]]
 
     @property
     def round_ms(self) -> float:
@@ -223,6 +230,7 @@ class _Contender:
             tokens_per_second=1e3 * tokens / self.round_ms,
             graph_ms=middle(self._graphs) if self._graphs else None,
             idle_us=middle(self._idle) if self._idle else None,
+            mean_idle_us=fmean(self._idle) if self._idle else None,
             most_idle_us=max(self._idle, default=None),
             launches=dict(self._engine._runner.launches),
             simulation_us=self._simulation_us(),

@@ -1,10 +1,10 @@
-"""Captured rounds with an event as the first and as the last node of their graphs.
-
-So the device itself says how long each round takes and how long it waits for the next one.
+"""Captured rounds whose launches are kept, and such with events as the first and the last node of
+their graphs: there the device itself says how long each takes and how long it waits for the next.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from alula.engine.lines import Lines
 from alula.engine.rounds import CapturedRounds, Compute, Flight, Outcome, Rounds, Size
+from alula.ops.advance import Mailbox
 from alula.ops.sample import Wants
 
 
@@ -21,6 +22,26 @@ class _Marks(NamedTuple):
 
     begun: torch.cuda.Event
     ended: torch.cuda.Event
+
+
+class NotedRounds(CapturedRounds):
+    """Launches rounds as an engine does, and keeps what it has launched."""
+
+    def __init__(self, lines: Lines, compute: Compute) -> None:
+        super().__init__(lines, compute)
+        self.flights: list[Flight] = []
+        """Since they were last forgotten."""
+
+    def launch(self, lines: Sequence[int], pending: int, depth: int, wants: Wants) -> Flight:
+        """See `Rounds.launch`."""
+        flight = super().launch(lines, pending, depth, wants)
+        self.flights.append(flight)
+        return flight
+
+    def periods_ms(self) -> list[float]:
+        """From the end of each round to that of the next; all have to have landed."""
+        ends = [flight.landed for flight in self.flights if flight.landed is not None]
+        return [float(one.elapsed_time(next_)) for one, next_ in itertools.pairwise(ends)]
 
 
 class WatchedRounds(Rounds):
@@ -84,9 +105,9 @@ def _external() -> torch.cuda.Event:
 
 
 def _between(marks: _Marks, compute: Compute) -> Compute:
-    def marked(at: Tensor, size: Size) -> Outcome:
+    def marked(at: Tensor, size: Size, mailbox: Mailbox | None) -> Outcome:
         marks.begun.record()
-        outcome = compute(at, size)
+        outcome = compute(at, size, mailbox)
         marks.ended.record()
         return outcome
 

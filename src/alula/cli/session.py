@@ -29,6 +29,7 @@ def open_llm(
 ) -> LLM:
     """Load a model behind progress bars. The sizes are refused before anything is loaded."""
     with opening(model):
+        from alula.engine.heap import freeze_heap
         from alula.engine.llm import LLM
         from alula.engine.settings import Settings
 
@@ -38,7 +39,7 @@ def open_llm(
         cache_tokens=cache_tokens,
         graphs=graphs,
     )
-    return LLM(
+    llm = LLM(
         model,
         device=device,
         dtype=dtype,
@@ -47,6 +48,8 @@ def open_llm(
         settings=settings,
         progress=progress_bar,
     )
+    freeze_heap()
+    return llm
 
 
 def load_model(model: str, device: str, dtype: str) -> LoadedModel:

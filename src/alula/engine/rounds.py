@@ -17,6 +17,7 @@ from torch import Tensor
 
 from alula.engine.launch import Launch
 from alula.engine.lines import Lines
+from alula.ops.advance import Mailbox
 from alula.ops.memory import memory_for
 from alula.ops.sample import Wants
 from alula.speculation.walk import Path
@@ -29,8 +30,9 @@ class Outcome(NamedTuple):
     path: Path
     logits: Tensor
     """[E', V] of the launch's nodes, as the target gave them."""
-    columns: Tensor
-    """[E, 6 + A] int64: what the host wants to know of each emitting sequence."""
+    columns: Tensor | None
+    """[E, 6 + A] int64: what the host wants to know of each emitting sequence; None where it is
+    left in a mailbox."""
 
 
 class Size(NamedTuple):
@@ -52,8 +54,8 @@ _LOWER = (
     "lower the number of sequences (--max-sequences) or of cached tokens (--cache-tokens), or "
     "switch capturing off (--no-graphs)"
 )
-Compute = Callable[[Tensor, Size], Outcome]
-"""A round of the lines [S], on the device."""
+Compute = Callable[[Tensor, Size, Mailbox | None], Outcome]
+"""A round of the lines [S], on the device. Without a mailbox it gives back what the host wants."""
 
 
 class Flight(NamedTuple):
@@ -63,6 +65,12 @@ class Flight(NamedTuple):
     columns: Tensor
     """Its columns, on the host once `landed`."""
     landed: torch.cuda.Event | None
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Flight:
+        """One without a mailbox: the host asks the device for its columns, and so waits."""
+        assert outcome.columns is not None
+        return cls(outcome, outcome.columns, None)
 
     def read(self) -> list[list[int]]:
         """The columns; waits for them."""
@@ -104,8 +112,7 @@ class Rounds:
 
     def _launch(self, lines: list[int], size: Size) -> Flight:
         at = torch.tensor(lines, device=self._lines.device)
-        outcome = self._compute(at, size)
-        return Flight(outcome, outcome.columns, None)
+        return Flight.of(self._compute(at, size, None))
 
 
 class CapturedRounds(Rounds):
@@ -176,20 +183,23 @@ class _Graph:
         self._lines = spare
         # A copy may wait for the round under way while the host writes the next.
         self._staged = [torch.tensor(spare).pin_memory() for _ in range(2)]
-        compute(self._at, size)  # compiles what is not compiled yet, and changes no sequence
+        # Both compile what is not compiled yet, and change no sequence.
+        columns = Flight.of(compute(self._at, size, None)).columns
+        self._mailbox = _mailbox(columns)
+        compute(self._at, size, self._mailbox)
         torch.cuda.synchronize(lines.device)
+        self._mailbox.rounds.zero_()
+        self._launches = 0
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
-            self._outcome = compute(self._at, size)
-        shape = self._outcome.columns.shape
-        # While the host reads one, the next launch writes the other.
-        self._columns = [torch.empty(shape, dtype=torch.int64).pin_memory() for _ in range(2)]
+            self._outcome = compute(self._at, size, self._mailbox)
 
-    @property
-    def replay(self) -> Callable[[], object]:
-        """Launches it and nothing else."""
-        replay: Callable[[], object] = self._graph.replay
-        return replay
+    def replay(self) -> Tensor:
+        """Launch it and nothing else; returns where its columns will be."""
+        self._graph.replay()
+        columns = self._mailbox.columns[self._launches % 2]
+        self._launches += 1
+        return columns
 
     def launch(self, lines: list[int]) -> Flight:
         """Replay it; returns at once."""
@@ -198,13 +208,16 @@ class _Graph:
             self._staged[0].copy_(torch.tensor(lines))
             self._at.copy_(self._staged[0], non_blocking=True)
             self._lines = lines
-        self._graph.replay()
-        self._columns.reverse()
+        columns = self.replay()
         landed = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        columns = self._columns[0]
-        columns.copy_(self._outcome.columns, non_blocking=True)
         landed.record()
         return Flight(self._outcome, columns, landed)
+
+
+def _mailbox(columns: Tensor) -> Mailbox:
+    """An empty one for such columns."""
+    room = torch.zeros(2, *columns.shape, dtype=columns.dtype).pin_memory()
+    return Mailbox(room, columns.new_zeros(len(columns)))
 
 
 def rounded(sequences: int, most: int) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +19,7 @@ from alula.engine.request import Sequence
 from alula.engine.rounds import CapturedRounds, Flight, Outcome, Rounds, Size
 from alula.engine.scheduler import Step
 from alula.models.decoder import Decoder
-from alula.ops.advance import Advanced
+from alula.ops.advance import Advanced, Mailbox
 from alula.ops.kernels import kernels_for
 from alula.ops.memory import memory_for
 from alula.ops.prepare import Prepared
@@ -42,8 +41,7 @@ _LOWER = (
 )
 
 
-@dataclass(frozen=True)
-class Emitted:
+class Emitted(NamedTuple):
     """What one sequence emitted in a launch."""
 
     tokens: list[int]
@@ -147,17 +145,16 @@ class Runner:
                 logits if constraint is None else constraint.apply(masks, launch, logits, started)
             )
 
-        outcome = self._compute(launch, self._wants(step), depth, allow)
-        return Flight(outcome, outcome.columns, None)
+        return Flight.of(self._compute(launch, self._wants(step), depth, allow))
 
     def _wants(self, step: Step) -> Wants:
         return self.lines.sampling.wants(sequence.line for sequence in _emitting(step))
 
-    def _round(self, at: Tensor, size: Size) -> Outcome:
+    def _round(self, at: Tensor, size: Size, mailbox: Mailbox | None = None) -> Outcome:
         launch = build_dense(
             at, self.lines, self._angles, self._pool.page_size, self._shape, size.pending
         )
-        return self._compute(launch, size.wants, size.depth, lambda logits: logits)
+        return self._compute(launch, size.wants, size.depth, lambda logits: logits, mailbox)
 
     @cached_property
     def _angles(self) -> Rotation:
@@ -166,7 +163,12 @@ class Runner:
         return self._decoder.rotation(torch.arange(positions, device=self.lines.device))
 
     def _compute(
-        self, launch: Launch, wants: Wants, depth: int, allow: Callable[[Tensor], Tensor]
+        self,
+        launch: Launch,
+        wants: Wants,
+        depth: int,
+        allow: Callable[[Tensor], Tensor],
+        mailbox: Mailbox | None = None,
     ) -> Outcome:
         """A whole launch on the device; of a dense one nothing is read back on the way."""
         hidden = self._decoder.forward(
@@ -177,7 +179,7 @@ class Runner:
             last = last.of(launch.row_numbers[launch.nodes])
         # A head may be padded beyond the tokens that exist.
         logits = self._decoder.logits(last)[:, : self.lines.sampling.vocabulary]
-        path, emission, columns = self._advance(launch, wants, allow(logits))
+        path, emission, columns = self._advance(launch, wants, allow(logits), mailbox)
         if not self._shape.is_chain:
             tables = launch.rows.page_table[: len(launch.last)]
             steps = path.rows[:, : self._shape.depth + 1]
@@ -186,16 +188,18 @@ class Runner:
             self._drafting.follow(launch, path, emission, hidden.aux, depth, greedy=not wants.noise)
         return Outcome(launch, path, logits, columns)
 
-    def _advance(self, launch: Launch, wants: Wants, logits: Tensor) -> Advanced:
+    def _advance(
+        self, launch: Launch, wants: Wants, logits: Tensor, mailbox: Mailbox | None
+    ) -> Advanced:
         """From the logits of all nodes to what is emitted; the lines stand there then."""
         lines, state = launch.lines[: len(launch.last)], self.lines.state()
         kernels = kernels_for(lines.device)
         if launch.prepared is not None and self.walk is None:
             asked = _asked(launch.prepared)
             choice = find(logits, *asked, self.lines.sampling, wants)
-            return kernels.advance(lines, state, choice, *launch.tree, launch.drafted)
+            return kernels.advance(lines, state, choice, *launch.tree, launch.drafted, mailbox)
         path = (self.walk or walk)(launch.tree, self._choose(launch, wants, logits))
-        return kernels.settle(lines, state, path, launch.drafted)
+        return kernels.settle(lines, state, path, launch.drafted, mailbox)
 
     def _choose(self, launch: Launch, wants: Wants, logits: Tensor) -> Tensor:
         """The target's own token after every node, [E, N + 1]."""

@@ -173,8 +173,10 @@ class Scheduler:
         """Give a sequence the pages it needs while position `root` is its root at most."""
         full = len(sequence.token_ids) >= self._limits.length(sequence)
         require(not full, f"sequence {sequence.id} is at its limit and not finished")
-        needed = self._pages.pages_for(self._limits.reach(sequence, root))
-        more = self._pages.grow(max(0, needed - len(sequence.pages)))
+        missing = self._pages.pages_for(self._limits.reach(sequence, root)) - len(sequence.pages)
+        if missing <= 0:
+            return True
+        more = self._pages.grow(missing)
         sequence.pages += more or ()
         return more is not None
 
@@ -295,9 +297,10 @@ class Scheduler:
         sequence.token_ids.extend(tokens)
         within = len(sequence.token_ids) <= self._limits.length(sequence)
         require(within, f"sequence {sequence.id} grew past its limit")
-        self._pages.digest(sequence.digests, sequence.token_ids)
         full = range(first, sequence.computed // size)
-        self._pages.publish(sequence.digests, sequence.pages, full, drafter=self._drafter)
+        if full:
+            self._pages.digest(sequence.digests, sequence.token_ids)
+            self._pages.publish(sequence.digests, sequence.pages, full, drafter=self._drafter)
 
     def _preempt(self, sequence: Sequence) -> None:
         """Back to the front of the queue, to be recomputed from what the cache still has then."""

@@ -25,18 +25,39 @@ class Emission(NamedTuple):
     """[S] bool, the sequence has reached its limit."""
 
 
+class Mailbox(NamedTuple):
+    """Where a captured round leaves what the host wants to know of S sequences.
+
+    The host reads it where it is, with no copy that the next round would wait for. There is room
+    for two rounds by turns, since the next one may run while the host still reads this one's.
+    """
+
+    columns: Tensor
+    """[2, S, 6 + A] int64, on the host; pinned where the rest is on a GPU, which writes them."""
+    rounds: Tensor
+    """[S] int64, on the device: rounds of each so far. Columns go where their number is even or
+    odd."""
+
+
 class Advanced(NamedTuple):
     """What came of S sequences."""
 
     path: Path
     emission: Emission
-    columns: Tensor
+    columns: Tensor | None
     """[S, 6 + A] int64, what the host wants to know in one piece: used nodes, their deepest level,
-    stopped, full, length of the path, emitted tokens, and these tokens."""
+    stopped, full, length of the path, emitted tokens, and these tokens. None where they have gone
+    into a mailbox."""
 
 
 def advance(
-    at: Tensor, state: LineState, choice: Tensor, tokens: Tensor, parents: Tensor, drafted: Tensor
+    at: Tensor,
+    state: LineState,
+    choice: Tensor,
+    tokens: Tensor,
+    parents: Tensor,
+    drafted: Tensor,
+    mailbox: Mailbox | None = None,
 ) -> Advanced:
     """Walk the drafts `tokens`, `parents` [S, N] of the lines `at` [S], and settle what is found.
 
@@ -44,10 +65,12 @@ def advance(
     `prepare` gives it.
     """
     path = walk(tokens, parents, choice.view(len(at), -1))
-    return settle(at, state, path, drafted)
+    return settle(at, state, path, drafted, mailbox)
 
 
-def settle(at: Tensor, state: LineState, path: Path, drafted: Tensor) -> Advanced:
+def settle(
+    at: Tensor, state: LineState, path: Path, drafted: Tensor, mailbox: Mailbox | None = None
+) -> Advanced:
     """Cut a path behind the first stop and at the limit; advance histories, lengths and counts.
 
     A line that has stopped is at its limit from then on: it emits no more, though the host may
@@ -57,7 +80,11 @@ def settle(at: Tensor, state: LineState, path: Path, drafted: Tensor) -> Advance
     _append(at, state, emission)
     told = (emission.stopped, emission.full, path.length, emission.counts)
     columns = torch.cat((drafted, torch.stack(told, dim=1), emission.tokens), dim=1)
-    return Advanced(path, emission, columns)
+    if mailbox is None:
+        return Advanced(path, emission, columns)
+    mailbox.columns[mailbox.rounds % 2, torch.arange(len(at))] = columns
+    mailbox.rounds.add_(1)
+    return Advanced(path, emission, None)
 
 
 def _cut(at: Tensor, state: LineState, path: Path) -> Emission:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from alula.ops.advance import Advanced
+from alula.ops.advance import Advanced, Mailbox
 from alula.ops.attention import Heads, Plan
 from alula.ops.catch_up import Committed, Followed
 from alula.ops.cross_entropy import Compared
@@ -120,10 +120,18 @@ class Kernels(Protocol):
         tokens: Tensor,
         parents: Tensor,
         drafted: Tensor,
+        mailbox: Mailbox | None = None,
     ) -> Advanced:
         """See `advance.advance`; the choice may be what the form's own `find` gave."""
 
-    def settle(self, at: Tensor, state: LineState, path: Path, drafted: Tensor) -> Advanced:
+    def settle(
+        self,
+        at: Tensor,
+        state: LineState,
+        path: Path,
+        drafted: Tensor,
+        mailbox: Mailbox | None = None,
+    ) -> Advanced:
         """See `advance.settle`."""
 
     def walk(self, tokens: Tensor, parents: Tensor, choice: Tensor) -> Path:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from alula.engine.heap import freeze_heap
 from alula.engine.llm import LLM
 from alula.server.engine_loop import Loop
 from alula.server.link import Link
@@ -52,6 +53,7 @@ def main(address: str, options: EngineOptions, dump: Path) -> None:
         link = Link(address)
         try:
             llm = _open(options)
+            freeze_heap()
             link.send(_ready(llm))
             Loop(llm.engine, link).run()
         except Exception as error:

@@ -27,6 +27,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from alula.ops import triton as forms
+from alula.ops.advance import Mailbox
 from alula.ops.attention import Heads
 from alula.ops.catch_up import Committed
 from alula.ops.expand import Drafts, Growth, Roots, candidates
@@ -242,13 +243,15 @@ def bookkeeping_launches(model: Model) -> Iterator[Callable[[], Any]]:
         )
         tree = [meta(4, nodes, dtype=torch.int64) for _ in range(2)]
         told = meta(4, 2, dtype=torch.int64)
+        mailbox = Mailbox(meta(2, 4, nodes + 7, dtype=torch.int64), at)
         logits = meta(4 * (nodes + 1), model.vocabulary, dtype=torch.float32)
         asked = (logits, *indices(len(logits)), settings(model.vocabulary))
         for noise in (False, True):
             left = forms.find(*asked, Wants(noise=noise, filters=0, adjustments=False))
-            yield lambda state=state, left=left, tree=tree, told=told: forms.advance(
-                at, state, left, *tree, told
-            )
+            for box in (None, mailbox):
+                yield lambda state=state, left=left, tree=tree, told=told, box=box: forms.advance(
+                    at, state, left, *tree, told, box
+                )
         path = Accepted(*(meta(4, nodes + 1, dtype=torch.int64) for _ in range(2)), at)
         yield lambda state=state, path=path, told=told: forms.settle(at, state, path, told)
 

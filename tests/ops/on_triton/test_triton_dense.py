@@ -10,6 +10,7 @@ from torch import Tensor
 
 from alula.ops import reference
 from alula.ops import triton as forms
+from alula.ops.advance import Mailbox
 from alula.ops.rope import Rotation
 from alula.ops.triton.sample import find_in
 from alula.ops.walk import Path
@@ -68,6 +69,32 @@ def test_rounds_end_as_by_the_reference(seed: int, device: torch.device) -> None
     assert_equal(mine, known)
 
 
+@pytest.mark.parametrize("seed", SEEDS[:6])
+def test_rounds_leave_their_columns_by_turns_as_by_the_reference(
+    seed: int, device: torch.device
+) -> None:
+    given = case(seed)
+    sequences, steps = len(given.at), given.nodes + 1
+    known, mine = given.copy(torch.device("cpu")), given.copy(device)
+    boxes = [mailbox(place, sequences, steps) for place in (torch.device("cpu"), device)]
+    tokens, parents, drafted = prepared(given)
+    told = []
+    for turn in range(3):
+        # What one round leaves lies beside what the one before it has left.
+        path = reference.walk(tokens, parents, torch.full((sequences, steps), turn))
+        expected = reference.settle(given.at, known, path, drafted, boxes[0])
+        there = Path(*to(device, path))
+        found = forms.settle(given.at.to(device), mine, there, drafted.to(device), boxes[1])
+        assert_equal(found, expected)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        assert_equal(boxes[1], tuple(boxes[0]))
+        told.append(boxes[1].columns[turn % 2].clone())
+        before = told[-2] if turn else torch.full_like(told[0], -9)
+        assert torch.equal(boxes[1].columns[1 - turn % 2], before)
+    assert boxes[1].rounds.tolist() == [3] * sequences
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_path_is_settled_as_by_the_reference(seed: int, device: torch.device) -> None:
     given = case(seed)
@@ -106,6 +133,14 @@ def test_what_the_sampler_leaves_is_chosen_as_by_the_reference(
     found = forms.advance(given.at.to(device), mine, left, *to(device, made))
     assert_equal(found, expected)
     assert_equal(mine, known)
+
+
+def mailbox(device: torch.device, sequences: int, steps: int) -> Mailbox:
+    """An empty one, that a GPU sees on the host."""
+    columns = torch.full((2, sequences, 6 + steps), -9)
+    if device.type == "cuda":
+        columns = columns.pin_memory()
+    return Mailbox(columns, torch.zeros(sequences, dtype=torch.int64, device=device))
 
 
 def prepared(given: Case) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from alula.ops.advance import Advanced, Emission
+from alula.ops.advance import Advanced, Emission, Mailbox
 from alula.ops.lines import LineState
 from alula.ops.sample import Found
 from alula.ops.triton.chunks import is_finite
@@ -76,6 +76,7 @@ def advance_kernel(
     stopped,
     full,
     columns,
+    rounds,
     nodes,
     history_width,
     stops,
@@ -85,6 +86,7 @@ def advance_kernel(
     draws: tl.constexpr,
     has_choice: tl.constexpr,
     has_counts: tl.constexpr,
+    by_turns: tl.constexpr,
     block: tl.constexpr,
     block_stops: tl.constexpr,
     block_chunks: tl.constexpr,
@@ -150,6 +152,9 @@ def advance_kernel(
     tl.store(stopped + sequence, is_stopped)
     tl.store(full + sequence, is_full)
     columns += sequence * (nodes + 7)
+    if by_turns:
+        turn = tl.load(rounds + sequence)
+        columns += turn % 2 * tl.num_programs(0) * (nodes + 7)
     tl.store(columns, used)
     tl.store(columns + 1, deepest)
     tl.store(columns + 2, is_stopped.to(tl.int64))
@@ -168,6 +173,8 @@ def advance_kernel(
             times += (word == one).to(tl.int32)
         before = tl.load(output_counts + word, mask=word >= 0, other=0)
     tl.debug_barrier()
+    if by_turns:
+        tl.store(rounds + sequence, turn + 1)
     if has_counts:
         tl.store(output_counts + word, before + times, mask=word >= 0)
     tl.store(history + line * history_width + known + step, word, mask=word >= 0)
@@ -182,17 +189,20 @@ def advance(
     tokens: Tensor,
     parents: Tensor,
     drafted: Tensor,
+    mailbox: Mailbox | None = None,
 ) -> Advanced:
     """See `advance.advance`; all are contiguous. The choice may be what `find` left."""
     sequences, nodes = tokens.shape
     rows, words = (_integers(at, sequences, nodes + 1) for _ in range(2))
     path = Path(rows, words, _integers(at, sequences))
-    return _launch(at, state, choice, (tokens, parents), path, drafted)
+    return _launch(at, state, choice, (tokens, parents), path, drafted, mailbox)
 
 
-def settle(at: Tensor, state: LineState, path: Path, drafted: Tensor) -> Advanced:
+def settle(
+    at: Tensor, state: LineState, path: Path, drafted: Tensor, mailbox: Mailbox | None = None
+) -> Advanced:
     """See `advance.settle`; all are contiguous."""
-    return _launch(at, state, None, (None, None), path, drafted)
+    return _launch(at, state, None, (None, None), path, drafted, mailbox)
 
 
 def _launch(
@@ -202,6 +212,7 @@ def _launch(
     tree: tuple[Tensor, Tensor] | tuple[None, None],
     path: Path,
     drafted: Tensor,
+    mailbox: Mailbox | None,
 ) -> Advanced:
     sequences, steps = path.tokens.shape
     emission = Emission(
@@ -209,7 +220,7 @@ def _launch(
         _integers(at, sequences),
         *(torch.empty(sequences, dtype=torch.bool, device=at.device) for _ in range(2)),
     )
-    columns = _integers(at, sequences, 6 + steps)
+    columns = None if mailbox else _integers(at, sequences, 6 + steps)
     left = choice if isinstance(choice, Found) else Found()
     chunks = 1 if left.best_values is None else left.best_values.shape[1]
     block, block_chunks = power_of_2(steps), power_of_2(chunks)
@@ -217,13 +228,14 @@ def _launch(
     advance_kernel[(sequences,)](
         *(at, state.history, state.lengths, state.limits, state.stop_ids, counts),
         *(choice if isinstance(choice, Tensor) else None, *left, *tree, drafted),
-        *(*path, *emission, columns),
+        *(*path, *emission, *(mailbox or (columns, None))),
         *(steps - 1, state.history.shape[1], stops, 0 if counts is None else counts.shape[1]),
         chunks,
         walks=choice is not None,
         draws=left.drawn_values is not None,
         has_choice=isinstance(choice, Tensor),
         has_counts=counts is not None,
+        by_turns=mailbox is not None,
         block=block,
         block_stops=power_of_2(stops),
         block_chunks=block_chunks,
