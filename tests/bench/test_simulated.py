@@ -44,6 +44,14 @@ def test_rounds_and_sequences_draw_for_themselves() -> None:
     assert not torch.equal(lengths[:100], lengths[100:])
 
 
+@pytest.mark.parametrize("shape", [CHAIN, TREE, TreeShape(4, 4, 32)], ids=str)
+def test_what_is_timed_is_a_walk_down_a_draft_of_the_shape(shape: TreeShape) -> None:
+    down = SimulatedWalk([1.0] * shape.depth, shape, 3, CPU).trial()
+    for _ in range(3):
+        assert down().length.tolist() == [shape.depth + 1] * 3
+    assert SimulatedWalk([1.0, 0.0], shape, 1, CPU).trial()().length.tolist() == [2]
+
+
 @pytest.mark.parametrize("rate", [0.0, 1.0])
 def test_the_path_is_one_of_the_trees_and_its_tokens_are_emitted(rate: float) -> None:
     tree = DraftTree(TOKENS, PARENTS)

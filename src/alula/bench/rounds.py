@@ -30,7 +30,7 @@ from alula.errors import UsageError
 from alula.models.decoder import Decoder
 from alula.models.progress import Progress, silent
 from alula.speculation.eagle3 import Eagle3
-from alula.speculation.tree import NO_DRAFT, TreeShape, chain
+from alula.speculation.tree import NO_DRAFT, TreeShape
 
 _WARM_ROUNDS = 12
 _REPLAYS = 20
@@ -248,10 +248,7 @@ class _Contender:
         forced = self._walk
         if forced is None or self._device.type != "cuda":
             return None
-        nodes = torch.arange(self._shape.nodes, device=self._device)
-        tree = chain(nodes.repeat(self._plan.batch, 1))
-        choice = tree.tokens.new_zeros(self._plan.batch, self._shape.nodes + 1)
-        clock = GraphClock(lambda: forced(tree, choice))
+        clock = GraphClock(forced.trial())
         return middle([clock() for _ in range(9)])
 
 

@@ -6,7 +6,7 @@ in the place of an engine's walk.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -50,6 +50,16 @@ class SimulatedWalk:
         if self._shape.is_chain:
             return walk(*_forced_down_a_chain(tree, choice, wanted))
         return walk(*_forced_down_a_tree(tree, choice, wanted, self._shape.depth))
+
+    def trial(self) -> Callable[[], Path]:
+        """What walks down a draft of its shape, of as many sequences as there may be: for timing."""
+        sequences, node = self._wanted.shape[1], torch.arange(self._shape.nodes)
+        # One way as deep as the shape allows; what else there is begins at the root.
+        parents = torch.where(node < self._shape.depth, node, 0)
+        device = self._wanted.device
+        tree = DraftTree(*(part.repeat(sequences, 1).to(device) for part in (node, parents)))
+        choice = tree.tokens.new_zeros(sequences, self._shape.nodes + 1)
+        return lambda: self(tree, choice)
 
 
 def parse_rates(text: str) -> tuple[float, ...]:
