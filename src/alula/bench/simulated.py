@@ -52,7 +52,7 @@ class SimulatedWalk:
         return walk(*_forced_down_a_tree(tree, choice, wanted, self._shape.depth))
 
     def trial(self) -> Callable[[], Path]:
-        """What walks down a draft of its shape, of as many sequences as there may be: for timing."""
+        """What walks down a draft of its shape for all sequences there may be: for timing."""
         sequences, node = self._wanted.shape[1], torch.arange(self._shape.nodes)
         # One way as deep as the shape allows; what else there is begins at the root.
         parents = torch.where(node < self._shape.depth, node, 0)
