@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--shapes", default=",".join(DEFAULT_SHAPES))
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
-    found: dict[str, Any] = {"read limit TB/s": 0.0, "rounds": []}
+    found: dict[str, Any] = {"rounds": []}
     for model in options.models.split(","):
         for batch in map(int, options.batches.split(",")):
             plan = RoundPlan(
@@ -44,7 +44,6 @@ def main() -> None:
             )
             measured = measure(plan, torch.device("cuda"), torch.bfloat16)
             print(f"\n{model}, batch {batch}", *told(measured), sep="\n", flush=True)
-            found["read limit TB/s"] = measured.bandwidth
             found["rounds"] += rounds(model, batch, measured)
             record = results.record("gpu_rounds", {"context": CONTEXT}, found, PACKAGES)
             results.write(options.out, record)
@@ -54,7 +53,8 @@ def main() -> None:
 def rounds(model: str, batch: int, measured: Measured) -> list[dict[str, Any]]:
     """A line for each contender."""
     return [
-        {"model": model, "batch": batch, "limit ms": measured.limit_ms, **asdict(times)}
+        {"model": model, "batch": batch, "limit ms": measured.limit_ms}
+        | {"read limit TB/s": measured.bandwidth, **asdict(times)}
         | {"anatomy": anatomy.as_json()["parts"]}
         for times, anatomy in zip(measured.times, measured.anatomies, strict=True)
     ]

@@ -149,8 +149,9 @@ class FakeNoted(NotedRounds):
     _launch = FakeCaptured._launch
 
 
+@pytest.mark.parametrize("rounds", [1, 6])
 def test_captured_rounds_are_timed_by_their_events_and_taken_apart(
-    monkeypatch: pytest.MonkeyPatch,
+    rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = module.full_engine
 
@@ -170,8 +171,11 @@ def test_captured_rounds_are_timed_by_their_events_and_taken_apart(
     network = partial(random_network, TINY, decoder)
     contender = module._Contender(plan(simulated=(1.0, 1.0)), decoder, "chain:2", network)
     contender.run(4)
+    contender.watch(4)
     contender.forget()
-    contender.run(6)
+    contender.run(rounds)
+    contender.watch(rounds)
+    assert [len(kept) for kept in (contender._periods, contender._idle)] == [rounds] * 2
     times = contender.times(plain=0.5)
     # Rounds as they are have one event, watched ones also their graph's first node and its last.
     assert times.round_ms == 1.0

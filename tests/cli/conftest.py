@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from tiny import write_tiny_model
 
 
 @pytest.fixture
-def alula(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Alula:
+def alula(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Alula]:
     """Call it with arguments, and with what standard input holds."""
 
     def call(*arguments: str | Path, stdin: bytes = b"") -> Finished:
@@ -24,7 +26,8 @@ def alula(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
         out, err = capsys.readouterr()
         return Finished(code, out, err)
 
-    return call
+    yield call
+    gc.unfreeze()  # a process of its own would have ended
 
 
 @pytest.fixture

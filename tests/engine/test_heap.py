@@ -49,6 +49,8 @@ def test_garbage_is_collected_before_it_and_during_it() -> None:
 def test_a_process_may_stay_so() -> None:
     try:
         freeze_heap()
+        with frozen_heap():
+            pass
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from alula.engine.rounds import Flight, Rounds, Size, rounded
 from alula.engine.speculator import Speculator
 from alula.errors import ModelError, ShortageError
 from alula.models.load import load
+from alula.ops.advance import Mailbox
 from alula.sampling.params import SamplingParams
 from alula.speculation.walk import walk
 from exactness import Bench, answers, answers_under_pressure, cases, engine
@@ -261,3 +263,60 @@ def test_rounds_that_find_no_memory_to_begin_with_say_so(monkeypatch: pytest.Mon
 
 def test_sizes_are_powers_of_two_up_to_the_most() -> None:
     assert [rounded(n, 12) for n in (1, 2, 3, 4, 5, 8, 9, 12)] == [1, 2, 4, 4, 8, 8, 12, 12]
+
+
+class FakeGraph:
+    """Runs at once what a graph would run on the device, and may be interrupted just then."""
+
+    def __init__(self, box: Mailbox) -> None:
+        self._box = box
+        self.interrupt = ""
+
+    def replay(self) -> None:
+        if self.interrupt == "before":
+            raise KeyboardInterrupt
+        self._box.columns[self._box.rounds % 2, 0] = self._box.rounds
+        self._box.rounds.add_(1)
+        if self.interrupt == "behind":
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("interrupt", ["before", "behind"])
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_an_interrupted_launch_is_counted_if_it_has_begun(interrupt: str, count: int) -> None:
+    box = Mailbox(torch.full((2, 1, 3), -9), torch.zeros(1, dtype=torch.int64))
+    made: Any = object.__new__(rounds._Graph)
+    made._mailbox, made._graph, made._launches = box, FakeGraph(box), 0
+    for number in range(count):
+        assert made.replay().tolist() == [[number] * 3]
+    made._graph.interrupt = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        made.replay()
+    made._graph.interrupt = ""
+    before = count + (interrupt == "behind")
+    for number in range(before, before + 3):
+        assert made.replay().tolist() == [[number] * 3]
+
+
+def test_lines_whose_copy_was_interrupted_are_copied_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: Any = object.__new__(rounds._Graph)
+    copied: list[list[int]] = []
+    interrupts = [False, True, False]
+
+    def copy(staged: torch.Tensor, *, non_blocking: bool) -> None:
+        copied.append(staged.tolist())
+        if interrupts.pop(0):
+            raise KeyboardInterrupt
+
+    made._lines, made._at = [9], SimpleNamespace(copy_=copy)
+    made._staged = [torch.tensor([9]), torch.tensor([9])]
+    made.replay = lambda: box.columns[0]
+    box = Mailbox(torch.zeros(2, 1, 3), torch.zeros(1))
+    monkeypatch.setattr(torch.cuda, "Event", lambda **_: SimpleNamespace(record=lambda: None))
+    made._outcome = None
+    for lines in ([4], [5], [4]):
+        with suppress(KeyboardInterrupt):
+            made.launch(lines)
+    assert copied == [[4], [5], [4]]

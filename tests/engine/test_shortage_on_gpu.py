@@ -63,7 +63,7 @@ def test_the_tokens_come_once_there_is_memory(monkeypatch: pytest.MonkeyPatch) -
                 failures.add(megabytes)
                 assert "a captured round of" in error.what
                 assert "--no-graphs" in error.fix
-                for request in list(made._requests.values()):
+                for request in list(made._requests):
                     made.abort(request)
         assert answers(made) == expected, megabytes
     assert {0, 2} <= failures, failures

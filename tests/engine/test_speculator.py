@@ -207,7 +207,7 @@ def round_of(
     made.add(made.model.tokenizer.encode("a prompt of some length"), params)
     for _ in range(3):
         made.step()
-    (request,) = made._requests.values()
+    (request,) = made._requests
     root = len(request.answers[0].sequence.token_ids) - 1
     recorded, decoder = Operations(), made.model.decoder
     with monkeypatch.context() as patched, recorded:

@@ -33,6 +33,9 @@ from alula.speculation.eagle3 import Eagle3
 from alula.speculation.tree import NO_DRAFT, TreeShape
 
 _WARM_ROUNDS = 12
+_MORE = 2
+"""Rounds of a turn beside those that are timed: between two ends lies one period, and how long a
+round was waited for is known when another one has been launched."""
 _REPLAYS = 20
 """Room for launches of the graph alone, under the profiler."""
 
@@ -82,7 +85,8 @@ class RoundPlan:
     @property
     def longest(self) -> int:
         """Tokens that a sequence may come to."""
-        rounds = 2 * (_WARM_ROUNDS + self.rounds * self.repeats) + _REPLAYS
+        turns = 1 + self.repeats
+        rounds = 2 * (_WARM_ROUNDS + self.rounds * self.repeats + _MORE * turns) + _REPLAYS
         deepest = max(shape.depth for shape in self.shapes.values())
         return self.context + rounds * (1 + deepest)
 
@@ -145,12 +149,16 @@ def measure(
     with frozen_heap(), progress("measuring", steps) as task:
         for contender in contenders:
             contender.run(_WARM_ROUNDS)
+            contender.watch(_WARM_ROUNDS)
             contender.forget()
             task.advance(1)
         for repeat in range(plan.repeats):
             for contender in contenders[:: 1 if repeat % 2 == 0 else -1]:
                 contender.run(plan.rounds)
                 task.advance(1)
+        for _ in range(plan.repeats):
+            for contender in contenders:
+                contender.watch(plan.rounds)
     plain = contenders[0].round_ms
     anatomies = []
     if plan.profile and limit is not None:
@@ -187,17 +195,22 @@ class _Contender:
 
     def run(self, rounds: int) -> None:
         """So many rounds of all sequences; their times are kept."""
-        if self._noted is None or self._watched is None:
+        if self._noted is None:
             self._step(rounds)
             self._periods += [1e3 * record.seconds for record in self._records[-rounds:]]
             return
         self._noted.flights.clear()
         self._engine._runner.rounds = self._noted
-        self._step(rounds)
+        self._step(rounds + 1)
         self._periods += self._noted.periods_ms()
+
+    def watch(self, rounds: int) -> None:
+        """So many further rounds; what their graphs take and what lies between is kept."""
+        if self._watched is None:
+            return
         self._watched.forget()
         self._engine._runner.rounds = self._watched
-        self._step(rounds)
+        self._step(rounds + _MORE)
         self._graphs += self._watched.graph_ms
         self._idle += self._watched.idle_us
 

@@ -9,23 +9,20 @@ from typing import NamedTuple
 
 from alula.cache.pages import PageAllocator
 from alula.cache.pool import KVPool
-from alula.engine.answer import Answer
 from alula.engine.constraint import Constraint
 from alula.engine.events import Event, LaunchRecord, Request
 from alula.engine.lines import Lines
-from alula.engine.outputs import RequestOutput
-from alula.engine.request import Sequence
+from alula.engine.request import FinishReason, Sequence
+from alula.engine.requests import Requests
 from alula.engine.rounds import Flight
 from alula.engine.runner import Emitted, Runner
 from alula.engine.scheduler import Scheduler, Step
 from alula.engine.settings import Settings, capacity
 from alula.engine.speculator import Speculator
-from alula.errors import UsageError
 from alula.models.decoder import Decoder
 from alula.models.load import LoadedModel
 from alula.ops.memory import memory_for
 from alula.sampling.grammar import Grammars
-from alula.sampling.noise import fresh_seed, request_key
 from alula.sampling.params import SamplingParams
 
 _LOWER = "lower the number of sequences (--max-sequences) or of cached tokens (--cache-tokens)"
@@ -59,7 +56,7 @@ class Engine:
         pool = _pool(decoder, size.pages + 1, settings.page_size)
         self.model = model
         self.max_length = size.max_length
-        self._vocab_size = min(decoder.shape.vocab_size, model.tokenizer.vocab_size)
+        vocab_size = min(decoder.shape.vocab_size, model.tokenizer.vocab_size)
         self._speculator = speculator
         self.pages = PageAllocator(size.pages, settings.page_size, reuse=settings.prefix_cache)
         self.scheduler = Scheduler(
@@ -78,12 +75,12 @@ class Engine:
                 max_length=size.max_length,
                 pages_per_line=-(-reach // settings.page_size) + 1,
                 draft_nodes=speculator.shape.nodes,
-                vocab_size=self._vocab_size,
+                vocab_size=vocab_size,
                 spare_page=size.pages,
                 device=decoder.device,
             )
             drafting = speculator.begin(lines, size.pages + 1, settings.page_size)
-        self.grammars = Grammars(model.tokenizer, self._vocab_size)
+        self.grammars = Grammars(model.tokenizer, vocab_size)
         self._constraint = Constraint(self.grammars)
         self._runner = Runner(
             decoder,
@@ -96,10 +93,8 @@ class Engine:
         )
         if self._runner.rounds is not None:
             speculator.measure(self._runner.rounds, settings.max_sequences)
-        self._requests: dict[str, Request] = {}
-        self._by_sequence: dict[int, tuple[Request, Answer]] = {}
+        self._requests = Requests(model.tokenizer, vocab_size)
         self._tables: dict[int, int] = {}
-        self._next_id = 0
         self._ahead: _Launched | None = None
         self._landed = 0.0
         self._lock = threading.RLock()
@@ -121,25 +116,16 @@ class Engine:
         self, prompt_ids: list[int], params: SamplingParams, prompt: str | None = None
     ) -> Request:
         """Queue a request. Raises UsageError for one that the model or the cache cannot take."""
-        self._refuse_foreign_ids(prompt_ids, params)
         if params.grammar is not None:
             self.grammars.compile(params.grammar)
-        seed = fresh_seed() if params.seed is None else params.seed
         with self._lock:
-            request = Request(str(self._next_id), prompt, prompt_ids, params, seed)
-            for index in range(params.n):
-                sequence = Sequence(self._next_id, prompt_ids, params, request_key(seed, index))
-                self._next_id += 1
-                try:
-                    self.scheduler.add(sequence)
-                except Exception:
-                    self.abort(request)
-                    raise
-                answer = Answer(sequence, index, self.model.tokenizer)
-                request.answers.append(answer)
-                request.unfinished += 1
-                self._by_sequence[sequence.id] = (request, answer)
-            self._requests[request.id] = request
+            request = self._requests.open(prompt_ids, params, prompt)
+            try:
+                for _ in range(params.n):
+                    self.scheduler.add(self._requests.sample(request))
+            except Exception:
+                self.abort(request)
+                raise
         return request
 
     def abort(self, request: Request) -> None:
@@ -147,10 +133,8 @@ class Engine:
         with self._lock:
             for answer in request.answers:
                 self.scheduler.abort(answer.sequence.id)
-                self._by_sequence.pop(answer.sequence.id, None)
                 self._speculator.forget(answer.sequence.id)
-            self._requests.pop(request.id, None)
-            request.unfinished = 0
+            self._requests.drop(request)
 
     def follow(self, requests: Collection[Request]) -> Iterator[Event]:
         """What `requests` bring forth, as it comes, until all are finished or aborted.
@@ -177,8 +161,7 @@ class Engine:
                 self._ahead = None
                 self._speculator.abandon()
                 ids = {sequence.id for sequence in self.scheduler.abandon()}
-                requests = self._requests.values()
-                self.failed = [r for r in requests if any(a.sequence.id in ids for a in r.answers)]
+                self.failed = self._requests.with_any(ids)
                 raise
 
     def _step(self) -> None:
@@ -187,7 +170,7 @@ class Engine:
             return
         self._ahead = self._launch_again(launched)
         self._land(launched)
-        if self._ahead and not any(s.id in self._by_sequence for s in self._ahead.step.rounds):
+        if self._ahead and not any(s in self._requests for s in self._ahead.step.rounds):
             last, self._ahead = self._ahead, None
             self._land(last)
 
@@ -217,12 +200,12 @@ class Engine:
         finals = [chunk.sequence for chunk in step.chunks if chunk.final]
         emitting = zip([*step.rounds, *finals], emitted, strict=True)
         # A sequence may have ended while this was under way; then nothing came of it.
-        pairs = [(s, part) for s, part in emitting if s.id in self._by_sequence]
+        pairs = [(s, part) for s, part in emitting if s in self._requests]
         self._observe(step, pairs, seconds)
         tokens = {sequence.id: part.tokens for sequence, part in pairs}
         self.scheduler.commit(step, tokens, self._ahead.step if self._ahead else None)
         for sequence, part in pairs:
-            self._take(sequence, part)
+            self._requests.take(sequence, part, self._finish)
 
     def _clock(self) -> float:
         """Seconds, without those in which rounds were captured: these no launch takes again."""
@@ -267,50 +250,9 @@ class Engine:
         for observer in self.observers:
             observer(record)
 
-    def _take(self, sequence: Sequence, emitted: Emitted) -> None:
-        request, answer = self._by_sequence[sequence.id]
-        now = time.perf_counter()
-        request.first_token = request.first_token or now
-        delta, reason = answer.take(emitted)
-        output = None
-        if reason is not None:
-            self.scheduler.finish(sequence, reason)
-            del self._by_sequence[sequence.id]
-            self._speculator.forget(sequence.id)
-            request.unfinished -= 1
-            output = self._output(request, now)
-        request.events.append(Event(request.id, delta, output))
-
-    def _output(self, request: Request, now: float) -> RequestOutput | None:
-        if request.unfinished:
-            return None
-        assert request.first_token is not None
-        del self._requests[request.id]
-        return RequestOutput(
-            request_id=request.id,
-            prompt=request.prompt,
-            prompt_token_ids=request.prompt_ids,
-            outputs=[answer.output() for answer in request.answers],
-            seed=request.seed,
-            seconds=now - request.arrived,
-            first_token_seconds=request.first_token - request.arrived,
-        )
-
-    def _refuse_foreign_ids(self, prompt_ids: list[int], params: SamplingParams) -> None:
-        size = self._vocab_size
-        named = {
-            "the prompt": prompt_ids,
-            "stop_token_ids": params.stop_token_ids,
-            "logit_bias": params.logit_bias or (),
-        }
-        for name, ids in named.items():
-            foreign = [token for token in ids if not 0 <= token < size]
-            if foreign:
-                raise UsageError(
-                    f"{name} holds token {foreign[0]}",
-                    f"the model's vocabulary ends at {size - 1}",
-                    "use this model's own tokenizer for token ids",
-                )
+    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        self.scheduler.finish(sequence, reason)
+        self._speculator.forget(sequence.id)
 
 
 def _pool(decoder: Decoder, pages: int, page_size: int) -> KVPool:

@@ -23,9 +23,11 @@ def freeze_heap() -> None:
 
 @contextmanager
 def frozen_heap() -> Iterator[None]:
-    """The same for a while."""
+    """The same for a while; where something is frozen already that stays so."""
+    was_frozen = gc.get_freeze_count() > 0
     freeze_heap()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not was_frozen:
+            gc.unfreeze()

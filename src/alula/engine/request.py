@@ -41,7 +41,7 @@ class Sequence:
     """Tokens whose keys are committed; the target's next row is at this position."""
     pages: list[int] = field(default_factory=list)
     digests: list[bytes] = field(default_factory=list)
-    """Hash chain over the full pages of `token_ids`."""
+    """Hash chain over the full pages of `token_ids`; while it decodes, over those computed."""
     line: int = -1
     """Its line in device tables while it runs; -1 while it has none."""
     status: Status = Status.WAITING

@@ -2,7 +2,8 @@
 
 A graph is kept for every number of sequences (rounded up to a power of two), pending and coming
 depth of draft, and kind of sampling that has occurred. All share one memory pool: they never run
-at the same time, and what one leaves is read before the next is launched.
+at the same time, and what one leaves there is read before the next is launched; what the host reads
+meanwhile is in a mailbox.
 """
 
 from __future__ import annotations
@@ -189,21 +190,25 @@ class _Graph:
         compute(self._at, size, self._mailbox)
         torch.cuda.synchronize(lines.device)
         self._mailbox.rounds.zero_()
-        self._launches = 0
+        self._launches: int | None = 0
+        """So far; None while it is not certain."""
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
             self._outcome = compute(self._at, size, self._mailbox)
 
     def replay(self) -> Tensor:
         """Launch it and nothing else; returns where its columns will be."""
+        if self._launches is None:  # an exception, Ctrl-C's too, came before it was counted
+            self._launches = int(self._mailbox.rounds[0])
+        before, self._launches = self._launches, None
         self._graph.replay()
-        columns = self._mailbox.columns[self._launches % 2]
-        self._launches += 1
-        return columns
+        self._launches = before + 1
+        return self._mailbox.columns[before % 2]
 
     def launch(self, lines: list[int]) -> Flight:
         """Replay it; returns at once."""
         if lines != self._lines:
+            self._lines = []  # until they are on their way, neither these nor those before
             self._staged.reverse()
             self._staged[0].copy_(torch.tensor(lines))
             self._at.copy_(self._staged[0], non_blocking=True)

@@ -305,6 +305,7 @@ class Scheduler:
     def _preempt(self, sequence: Sequence) -> None:
         """Back to the front of the queue, to be recomputed from what the cache still has then."""
         self._vacate(sequence)
+        self._pages.digest(sequence.digests, sequence.token_ids)
         sequence.status = Status.WAITING
         sequence.computed = 0
         sequence.preemptions += 1
@@ -328,6 +329,9 @@ class Scheduler:
         for sequence in self._waiting:
             idle = not sequence.running and not sequence.pages and not sequence.computed
             require(idle, f"sequence {sequence.id} waits and holds something")
+            full = len(sequence.token_ids) // self._pages.page_size if self._pages.reuse else 0
+            known = len(sequence.digests) == full
+            require(known, f"sequence {sequence.id} waits and its prefix is not known")
         for sequence in self._running:
             self._check_running(sequence)
 
