@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -12,19 +13,22 @@ from typing import Any
 import pytest
 import torch
 
-from alula.engine import rounds
+from alula.engine import rounds as module
 from alula.engine.core import Engine
 from alula.engine.events import Request
 from alula.engine.launch import build_dense
-from alula.engine.rounds import Flight, Rounds, Size, rounded
+from alula.engine.lines import Lines
+from alula.engine.rounds import CapturedRounds, Compute, Flight, Rounds, Size, rounded
 from alula.engine.speculator import Speculator
 from alula.errors import ModelError, ShortageError
 from alula.models.load import load
 from alula.ops.advance import Mailbox
+from alula.ops.sample import Wants
 from alula.sampling.params import SamplingParams
 from alula.speculation.walk import walk
 from exactness import Bench, answers, answers_under_pressure, cases, engine
 
+GREEDY = Wants(noise=False, filters=0, adjustments=False)
 SHAPES = [
     "off",
     "ngram",
@@ -237,14 +241,14 @@ def test_a_capture_begins_when_what_is_under_way_has_ended(monkeypatch: pytest.M
 
         return passed
 
-    monkeypatch.setattr(rounds.time, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(rounds.torch.cuda, "graph_pool_handle", lambda: None)
-    monkeypatch.setattr(rounds.torch.cuda, "synchronize", takes(20.0))
-    monkeypatch.setattr(rounds, "_Graph", takes(300.0))
-    monkeypatch.setattr(rounds.CapturedRounds, "_begin", lambda _self: None)
+    monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(module.torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(module.torch.cuda, "synchronize", takes(20.0))
+    monkeypatch.setattr(module, "_Graph", takes(300.0))
+    monkeypatch.setattr(module.CapturedRounds, "_begin", lambda _self: None)
     lines = SimpleNamespace(count=1, spare=1, device=torch.device("cpu"), replaceable=())
-    made = rounds.CapturedRounds(lines, None)  # type: ignore[arg-type]
-    made.launch([0], 0, 0, rounds._GREEDY)
+    made = module.CapturedRounds(lines, None)  # type: ignore[arg-type]
+    made.launch([0], 0, 0, module._GREEDY)
     assert (clock[0], made.capturing) == (320.0, 300.0)
 
 
@@ -252,17 +256,91 @@ def test_rounds_that_find_no_memory_to_begin_with_say_so(monkeypatch: pytest.Mon
     def fail(*_arguments: Any, **_named: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 32.00 MiB.")
 
-    monkeypatch.setattr(rounds.torch.cuda, "graph_pool_handle", lambda: None)
-    monkeypatch.setattr(rounds.torch.cuda, "empty_cache", lambda: None)
-    monkeypatch.setattr(rounds.torch, "empty", fail)
+    monkeypatch.setattr(module.torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(module.torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(module.torch, "empty", fail)
     lines = SimpleNamespace(device=torch.device("cpu"))
     with pytest.raises(ShortageError, match="captured rounds: 32") as caught:
-        rounds.CapturedRounds(lines, None)  # type: ignore[arg-type]
+        module.CapturedRounds(lines, None)  # type: ignore[arg-type]
     assert "--no-graphs" in caught.value.fix
 
 
 def test_sizes_are_powers_of_two_up_to_the_most() -> None:
     assert [rounded(n, 12) for n in (1, 2, 3, 4, 5, 8, 9, 12)] == [1, 2, 4, 4, 8, 8, 12, 12]
+
+
+class Sized(CapturedRounds):
+    """Rounds that are not captured, and remember which sizes would be."""
+
+    def __init__(self, lines: Lines, compute: Compute) -> None:
+        Rounds.__init__(self, lines, compute)
+        self._chains, self._asked, self._graphs = True, Counter(), {}
+        self.launched: list[tuple[int, int, int]] = []
+
+    def _launch(self, lines: list[int], size: Size) -> Flight:
+        self._graphs[size, self._lines.replaceable] = None  # type: ignore[assignment]
+        self.launched.append((size.sequences, size.pending, size.depth))
+        return Rounds._launch(self, lines, size)
+
+
+def sized(made: Engine) -> Sized:
+    """Rounds of an engine, launched by them."""
+    runner = made._runner
+    found = runner.rounds = Sized(runner.lines, runner._round)
+    return found
+
+
+def test_a_depth_that_changes_does_not_have_every_pair_captured(bench: Bench) -> None:
+    made = engine(bench.model, bench.speculator("ngram"))
+    rounds, spare = sized(made), made._runner.lines.spare
+
+    def ask(pending: int, depth: int, sequences: int = 1) -> tuple[int, int]:
+        rounds.launch([spare] * sequences, pending, depth, GREEDY)
+        return rounds.launched[-1][1:]
+
+    assert ask(2, 3) == (3, 3)
+    assert ask(3, 2) == ask(2, 2) == ask(0, 1) == (3, 3)
+    assert ask(4, 3) == (4, 4)
+    assert ask(2, 2) == ask(3, 3) == (3, 3)
+    assert ask(0, 0) == (0, 0)
+    assert ask(2, 2, sequences=2) == (2, 2)
+    # What is asked for often is worth a capture.
+    often = [ask(2, 2) for _ in range(module._SELDOM)]
+    assert often[0] == (3, 3)
+    assert often[-1] == (2, 2)
+    assert ask(2, 3) == (3, 3)
+    assert ask(2, 2) == ask(1, 2) == (2, 2)
+
+
+def test_timed_rounds_are_of_the_size_that_is_asked_for(bench: Bench) -> None:
+    rounds = sized(engine(bench.model, bench.speculator("ngram")))
+    for pending, depth in ((4, 0), (2, 0), (0, 4), (0, 0)):
+        rounds.seconds(1, pending, depth)
+        assert set(rounds.launched) == {(1, pending, depth)}
+        rounds.launched.clear()
+
+
+@pytest.mark.parametrize("words", ["ngram", "eagle chain:3", "oracle chain:4"])
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "batch of 8"])
+def test_rounds_that_serve_for_others_emit_the_same_tokens(
+    bench: Bench, words: str, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever depth is asked for from round to round."""
+    speculator, dice = bench.speculator(words), random.Random(3)
+    deepest = speculator.shape.depth
+    monkeypatch.setattr(speculator, "depth", lambda _step: dice.randint(0, deepest))
+    made = engine(bench.model, speculator)
+    rounds = sized(made)
+    asked: list[tuple[int, int, int]] = []
+    launch = rounds.launch
+    monkeypatch.setattr(
+        rounds, "launch", lambda *a: (asked.append((len(a[0]), *a[1:3])), launch(*a))[1]
+    )
+    assert answers(made, bench.cases, together=together) == bench.plain
+    served = [one[1:] != other[1:] for one, other in zip(asked, rounds.launched, strict=True)]
+    assert sum(served) > 5
+    if not together:
+        assert len(set(rounds.launched)) < len(set(asked))
 
 
 class FakeGraph:
@@ -285,7 +363,7 @@ class FakeGraph:
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_an_interrupted_launch_is_counted_if_it_has_begun(interrupt: str, count: int) -> None:
     box = Mailbox(torch.full((2, 1, 3), -9), torch.zeros(1, dtype=torch.int64))
-    made: Any = object.__new__(rounds._Graph)
+    made: Any = object.__new__(module._Graph)
     made._mailbox, made._graph, made._launches = box, FakeGraph(box), 0
     for number in range(count):
         assert made.replay().tolist() == [[number] * 3]
@@ -301,7 +379,7 @@ def test_an_interrupted_launch_is_counted_if_it_has_begun(interrupt: str, count:
 def test_lines_whose_copy_was_interrupted_are_copied_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made: Any = object.__new__(rounds._Graph)
+    made: Any = object.__new__(module._Graph)
     copied: list[list[int]] = []
     interrupts = [False, True, False]
 

@@ -1,7 +1,7 @@
 """Rounds of a fixed size: laid out densely, and on a GPU captured once and launched as one graph.
 
 A graph is kept for every number of sequences (rounded up to a power of two), pending and coming
-depth of draft, and kind of sampling that has occurred. All share one memory pool: they never run
+depth of draft, and kind of sampling that has occurred often enough. All share one memory pool: they never run
 at the same time, and what one leaves there is read before the next is launched; what the host reads
 meanwhile is in a mailbox.
 """
@@ -9,6 +9,7 @@ meanwhile is in a mailbox.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any, NamedTuple
@@ -46,9 +47,16 @@ class Size(NamedTuple):
     """Levels that are drafted for the round after it."""
     wants: Wants
 
+    def covers(self, other: Size) -> bool:
+        """Whether it verifies and drafts what the other does, and maybe more."""
+        alike = (self.sequences, self.wants) == (other.sequences, other.wants)
+        return alike and self.pending >= other.pending and self.depth >= other.depth
+
 
 _GREEDY = Wants(noise=False, filters=0, adjustments=False)
 _TIMINGS, _IN_A_ROW = 3, 5
+_SELDOM = 32
+"""Rounds of a size that another one serves for before it is captured itself."""
 _ROOM = 1 << 25
 """Bytes that have to be free before anything is captured."""
 _LOWER = (
@@ -97,16 +105,21 @@ class Rounds:
         """A round of these lines; the spare line fills it up."""
         size = Size(rounded(len(lines), self._lines.count), pending, depth, wants)
         filled = [*lines, *[self._lines.spare] * (size.sequences - len(lines))]
-        return self._launch(filled, size)
+        return self._launch(filled, self._fitting(size))
+
+    def _fitting(self, size: Size) -> Size:
+        """The size that serves for one that is asked for."""
+        return size
 
     def seconds(self, sequences: int, pending: int, depth: int) -> float:
         """What a greedy round of this size takes while it runs freely, on the spare line."""
         spare = [self._lines.spare] * sequences
+        size = Size(rounded(sequences, self._lines.count), pending, depth, _GREEDY)
         taken = []
         for _ in range(_TIMINGS + 1):
             started = time.perf_counter()
             for _ in range(_IN_A_ROW):
-                flight = self.launch(spare, pending, depth, _GREEDY)
+                flight = self._launch(spare, size)
             flight.read()
             taken.append((time.perf_counter() - started) / _IN_A_ROW)
         return median(taken[1:])  # the first captures what is not captured yet
@@ -121,8 +134,13 @@ class CapturedRounds(Rounds):
 
     _capturing = 0.0
 
-    def __init__(self, lines: Lines, compute: Compute) -> None:
+    def __init__(self, lines: Lines, compute: Compute, *, chains: bool = False) -> None:
+        """`chains`: drafts are chains, of which a part is a draft too. Then a deeper round may
+        serve for one that is seldom asked for.
+        """
         super().__init__(lines, compute)
+        self._chains = chains
+        self._asked: Counter[Size] = Counter()
         self._graphs: dict[tuple[Size, tuple[int, ...]], _Graph] = {}
         self._pool = torch.cuda.graph_pool_handle()
         self._first = self._begin()
@@ -153,6 +171,24 @@ class CapturedRounds(Rounds):
     def replay_deepest(self) -> Callable[[], object]:
         """What launches the graph with the deepest draft on whatever its lines hold: for timing."""
         return max(self._graphs.items(), key=lambda item: item[0][0].pending)[1].replay
+
+    def _fitting(self, size: Size) -> Size:
+        """A depth that changes is pending in one round and coming in the next, in every pair there
+        is. A capture takes far longer than a round, so only those pairs get one that are asked for
+        often; for others a round that verifies and drafts at least as much serves. A plain step has
+        one of its own always.
+        """
+        tensors, is_plain = self._lines.replaceable, not (size.pending or size.depth)
+        if not self._chains or is_plain or (size, tensors) in self._graphs:
+            return size
+        self._asked[size] += 1
+        if self._asked[size] > _SELDOM:
+            return size
+        deeper = [known for known, of in self._graphs if of == tensors and known.covers(size)]
+        if deeper:
+            return min(deeper, key=lambda known: (known.depth, known.pending))
+        both = max(size.pending, size.depth)
+        return size._replace(pending=both, depth=both)
 
     def _launch(self, lines: list[int], size: Size) -> Flight:
         key = (size, self._lines.replaceable)

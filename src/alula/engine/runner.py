@@ -87,7 +87,7 @@ class Runner:
         self.lines = lines
         self.rounds: Rounds | None = None
         if graphs and lines.device.type == "cuda":
-            self.rounds = CapturedRounds(lines, self._round)
+            self.rounds = CapturedRounds(lines, self._round, chains=shape.is_chain)
         self.walk: Callable[[DraftTree, Tensor], Path] | None = None
         """Another way to accept drafts. `bench` alone puts one in, to time a given acceptance."""
         self.launches: Counter[str] = Counter()
