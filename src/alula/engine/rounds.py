@@ -1,9 +1,9 @@
 """Rounds of a fixed size: laid out densely, and on a GPU captured once and launched as one graph.
 
 A graph is kept for every number of sequences (rounded up to a power of two), pending and coming
-depth of draft, and kind of sampling that has occurred often enough. All share one memory pool: they never run
-at the same time, and what one leaves there is read before the next is launched; what the host reads
-meanwhile is in a mailbox.
+depth of draft, and kind of sampling that has occurred; of pairs of depths, only for those that
+occur often. All share one memory pool: they never run at the same time, and what one leaves there
+is read before the next is launched; what the host reads meanwhile is in a mailbox.
 """
 
 from __future__ import annotations
