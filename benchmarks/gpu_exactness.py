@@ -8,9 +8,10 @@ Runs of several shapes may go side by side; the second form makes one result of 
 runs on a CPU, where a GPU is not needed, and adds the comparison with it to a result.
 
 Greedy and seeded requests; speculation off, chain and tree; alone and 2, 8, 32 at a time; an empty
-and a warm prefix cache; two sizes of prompt chunks. The log probabilities of the six likeliest
-tokens stand for the logits of committed rows. With the reference on the CPU, whose rounding is
-another, greedy answers are compared, and where they part, how near the two tokens were.
+and a warm prefix cache; two sizes of prompt chunks. The log probabilities of the five
+likeliest tokens and of the chosen one stand for the logits of committed rows. With the reference on
+the CPU, whose rounding is another, greedy answers are compared, and where they part, how near the
+two tokens were.
 """
 
 from __future__ import annotations

@@ -85,6 +85,12 @@ def test_forced_acceptance_is_what_comes_out(batch: int) -> None:
     assert all(times.tokens_per_round == 1.0 for times in none.times)
 
 
+def test_more_levels_than_a_draft_has_are_refused() -> None:
+    with pytest.raises(UsageError, match="names 3 levels"):
+        RoundPlan(TINY, ("chain:2",), simulated=(0.5, 0.5, 0.5))
+    assert RoundPlan(TINY, ("chain:2", "chain:3"), simulated=(0.5,) * 3).simulated
+
+
 def test_acceptance_is_forced_in_rounds_laid_out_for_capture(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

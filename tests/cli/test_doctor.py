@@ -48,6 +48,19 @@ def test_the_first_line_is_the_verdict(alula: Alula, tmp_path: Path) -> None:
     assert asked[0].startswith("eagle3: ")
 
 
+def test_what_is_built_for_a_cpu_is_not_taken_for_sound(alula: Alula, tmp_path: Path) -> None:
+    engines(tmp_path / "env")
+    report = json.loads(alula("doctor", "--json", "--env", str(tmp_path / "env"), *_CASE).out)
+    components = report["software"]["components"]
+    assert "built for a CPU" not in verdicts(report)[0]
+    components[0] |= {"variant": "cpu", "name": "torch", "version": "2.13.0+cpu"}
+    (found,) = verdicts(report | {"gates": []})
+    assert "torch 2.13.0+cpu is built for a CPU and can use none; nothing stands in" in found
+    components[1] |= {"variant": "cpu", "name": "vision", "version": "1+cpu"}
+    (found,) = verdicts(report)
+    assert "torch 2.13.0+cpu and vision 1+cpu are built for a CPU" in found
+
+
 def test_without_a_gpu_the_verdict_says_what_was_and_was_not_checked(
     alula: Alula, tmp_path: Path
 ) -> None:

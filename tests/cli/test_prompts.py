@@ -49,7 +49,7 @@ def test_json_lines_keep_every_character(prompts: list[str]) -> None:
         ("a.jsonl", b'{"prompt": "a"}\n{"prompt": \n', "line 2 is not understood: not valid JSON"),
         ("a.jsonl", b'{"prompt": "a"}\n\n{"prompt": "b"}', "line 2 is empty"),
         ("a.jsonl", b'"text"\n', "line 1 is not understood: it is not an object"),
-        ("a.jsonl", b'{"prompt": "a", "seed": 1}\n', "it has prompt, seed"),
+        ("a.jsonl", b'{"prompt": "a", "seed": 1}\n', "it has 'prompt', 'seed'"),
         ("a.jsonl", b'{"prompt": 3}\n', "prompt is 3"),
         ("a.jsonl", b'{"prompt": "  "}\n', "line 1 is empty"),
         ("a.jsonl", b'{"prompt": ' + b"[" * 100_000, "line 1 is not understood: maximum recursion"),

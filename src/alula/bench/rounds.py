@@ -69,6 +69,13 @@ class RoundPlan:
                 "only plain steps are measured",
                 "add --speculation chain:K or tree:DEPTHxWIDTH:NODES",
             )
+        deepest = max(shape.depth for shape in self.shapes.values())
+        if self.simulated is not None and len(self.simulated) > deepest:
+            raise UsageError(
+                f"--simulate-acceptance names {len(self.simulated)} levels",
+                f"the deepest draft that is measured has {deepest}",
+                f"name at most {deepest}, or add a deeper --speculation",
+            )
         if self.longest > self.subject.shape.max_positions:
             raise UsageError(
                 f"a context of {self.context} is too long to be measured",

@@ -120,7 +120,21 @@ def _verdict(report: dict[str, Any]) -> str:
         if closed
         else f"nothing stands in the way of the {_components(known)} found"
     )
-    return f"{' and '.join(gpus)}: {found}" if gpus else _without_a_gpu(machine, found)
+    if not gpus:
+        return _without_a_gpu(machine, found)
+    return f"{' and '.join(gpus)}: {_built_for_a_cpu(report['software'])}{found}"
+
+
+def _built_for_a_cpu(software: dict[str, Any]) -> str:
+    """Builds that no gate is in front of, since they have no code for any GPU."""
+    builds = [
+        f"{c['name']} {c['version']}" for c in software["components"] if c["variant"] == "cpu"
+    ]
+    if not builds:
+        return ""
+    several = len(builds) > 1
+    named = _listed(builds) if several else builds[0]
+    return f"{named} {'are' if several else 'is'} built for a CPU and can use none; "
 
 
 def _without_a_gpu(machine: dict[str, Any], found: str) -> str:

@@ -137,13 +137,15 @@ def _invoke(arguments: list[str], invocation: Invocation) -> int:
 
 
 def _name_options(error: AlulaError, command: Any, arguments: list[str]) -> None:
-    """Call what the library names max_tokens by the name that was typed, --max-tokens."""
+    """Call what the library names max_tokens by the name that was typed, --max-tokens; what is
+    quoted is somebody's own words.
+    """
     for word in arguments:
         command = getattr(command, "commands", {}).get(word, command)
     named = {option.name: option.opts[0] for option in command.params}
     known = [name for name, flag in named.items() if "_" in name and flag.startswith("--")]
     if known:
-        pattern = re.compile(rf"\b({'|'.join(known)})\b")
+        pattern = re.compile(rf"(?<!['\"])\b({'|'.join(known)})\b(?!['\"])")
         error.what, error.why, error.fix = (
             pattern.sub(lambda match: named[match[0]], part)
             for part in (error.what, error.why, error.fix)

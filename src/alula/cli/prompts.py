@@ -118,7 +118,7 @@ def _conversation(messages: Any, where: str) -> Conversation:
 def _keys(value: Any) -> str:
     if not isinstance(value, dict):
         return "it is not an object"
-    return f"it has {', '.join(value) or 'no keys'}"
+    return f"it has {', '.join(map(repr, value)) or 'no keys'}"
 
 
 def _misunderstood(where: str, why: str) -> UsageError:

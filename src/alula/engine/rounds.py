@@ -133,6 +133,7 @@ class CapturedRounds(Rounds):
     """Launches rounds as CUDA graphs."""
 
     _capturing = 0.0
+    _chains = False
 
     def __init__(self, lines: Lines, compute: Compute, *, chains: bool = False) -> None:
         """`chains`: drafts are chains, of which a part is a draft too. Then a deeper round may
