@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from alula.cli import generate
 from running import Alula
 
 FLOAT32 = ("--dtype", "float32")
@@ -44,6 +46,24 @@ def test_json_holds_what_a_program_needs(alula: Alula, tiny_model: Path) -> None
     assert 0 < found["first_token_seconds"] < found["seconds"]
     assert found["prompt"] == "Hello"
     assert (found["device"], found["dtype"]) == ("cpu", "float32")
+
+
+def test_a_stopped_answer_ends_its_line_and_says_so(
+    alula: Alula, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+
+    def stream(_request: object, delta: Any) -> None:
+        if len(shown) == 3:
+            raise KeyboardInterrupt
+        shown.append(delta.text)
+        sys.stdout.write(delta.text)
+
+    monkeypatch.setattr(generate, "_stream", stream)
+    code, out, err = alula("generate", tiny_model, "--prompt", "Hello", *FLOAT32)
+    assert code == 130
+    assert out == "".join(shown) + "\n"
+    assert "stopped" in err
 
 
 def test_speculation_changes_no_token(alula: Alula, tiny_model: Path) -> None:

@@ -138,7 +138,13 @@ def _write_json(llm: LLM, asked: list[Prompt], params: SamplingParams, raw: bool
 def _write_text(llm: LLM, asked: list[Prompt], params: SamplingParams, raw: bool) -> None:
     started = time.perf_counter()
     if len(asked) == 1 and params.n == 1:
-        outputs = _answer(llm, asked, params, raw, _stream)
+        try:
+            outputs = _answer(llm, asked, params, raw, _stream)
+        except KeyboardInterrupt:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+            print_dim(["stopped"])
+            raise
         sys.stdout.write("\n")
     else:
         outputs = _with_progress(llm, asked, params, raw)

@@ -60,7 +60,7 @@ class Record:
             seconds=round(seconds, 4),
             first_token_seconds=None if self.first is None else round(self.first, 4),
             prompt_tokens=usage.prompt_tokens,
-            tokens=sum(end.tokens for end in ends),
+            tokens=sum(end.tokens for end in ends) if error is None else usage.told,
             cached_tokens=sum(end.prefix_tokens for end in ends),
             rounds=sum(end.rounds for end in ends),
             finish=[end.reason for end in ends],
