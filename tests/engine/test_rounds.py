@@ -314,9 +314,9 @@ def test_a_depth_that_changes_does_not_have_every_pair_captured(bench: Bench) ->
 
 def test_timed_rounds_are_of_the_size_that_is_asked_for(bench: Bench) -> None:
     rounds = sized(engine(bench.model, bench.speculator("ngram")))
-    for pending, depth in ((4, 0), (2, 0), (0, 4), (0, 0)):
-        rounds.seconds(1, pending, depth)
-        assert set(rounds.launched) == {(1, pending, depth)}
+    for sequences, pending, depth in ((1, 4, 0), (3, 2, 0), (1, 0, 4), (4, 0, 0)):
+        rounds.seconds(sequences, pending, depth)
+        assert set(rounds.launched) == {(rounded(sequences, 8), pending, depth)}
         rounds.launched.clear()
 
 

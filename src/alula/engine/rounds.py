@@ -113,8 +113,8 @@ class Rounds:
 
     def seconds(self, sequences: int, pending: int, depth: int) -> float:
         """What a greedy round of this size takes while it runs freely, on the spare line."""
-        spare = [self._lines.spare] * sequences
         size = Size(rounded(sequences, self._lines.count), pending, depth, _GREEDY)
+        spare = [self._lines.spare] * size.sequences
         taken = []
         for _ in range(_TIMINGS + 1):
             started = time.perf_counter()
