@@ -299,17 +299,17 @@ def test_a_depth_that_changes_does_not_have_every_pair_captured(bench: Bench) ->
         return rounds.launched[-1][1:]
 
     assert ask(2, 3) == (3, 3)
-    assert ask(3, 2) == ask(2, 2) == ask(0, 1) == (3, 3)
-    assert ask(4, 3) == (4, 4)
-    assert ask(2, 2) == ask(3, 3) == (3, 3)
+    assert ask(3, 2) == ask(3, 3) == ask(0, 3) == ask(3, 1) == (3, 3)
     assert ask(0, 0) == (0, 0)
-    assert ask(2, 2, sequences=2) == (2, 2)
+    assert ask(3, 2, sequences=2) == (3, 3)
+    # Nothing is drafted deeper than has been asked for before or is now.
+    assert ask(2, 2) == ask(1, 2) == ask(2, 1) == (2, 2)
+    assert ask(4, 3) == (4, 4)
     # What is asked for often is worth a capture.
-    often = [ask(2, 2) for _ in range(module._SELDOM)]
+    often = [ask(3, 2) for _ in range(module._SELDOM)]
     assert often[0] == (3, 3)
-    assert often[-1] == (2, 2)
-    assert ask(2, 3) == (3, 3)
-    assert ask(2, 2) == ask(1, 2) == (2, 2)
+    assert often[-1] == (3, 2)
+    assert ask(3, 2) == ask(3, 1) == (3, 2)
 
 
 def test_timed_rounds_are_of_the_size_that_is_asked_for(bench: Bench) -> None:

@@ -176,8 +176,8 @@ class CapturedRounds(Rounds):
     def _fitting(self, size: Size) -> Size:
         """A depth that changes is pending in one round and coming in the next, in every pair there
         is. A capture takes far longer than a round, so only those pairs get one that are asked for
-        often; for others a round that verifies and drafts at least as much serves. A plain step has
-        one of its own always.
+        often; for others a round serves that verifies as much or more, and drafts no deeper than
+        either depth. A plain step has one of its own always.
         """
         tensors, is_plain = self._lines.replaceable, not (size.pending or size.depth)
         if not self._chains or is_plain or (size, tensors) in self._graphs:
@@ -185,10 +185,11 @@ class CapturedRounds(Rounds):
         self._asked[size] += 1
         if self._asked[size] > _SELDOM:
             return size
-        deeper = [known for known, of in self._graphs if of == tensors and known.covers(size)]
-        if deeper:
-            return min(deeper, key=lambda known: (known.depth, known.pending))
         both = max(size.pending, size.depth)
+        known = [each for each, of in self._graphs if of == tensors and each.depth <= both]
+        serving = [each for each in known if each.covers(size)]
+        if serving:
+            return min(serving, key=lambda each: (each.depth, each.pending))
         return size._replace(pending=both, depth=both)
 
     def _launch(self, lines: list[int], size: Size) -> Flight:
