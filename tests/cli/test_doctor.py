@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from alula.cli.doctor_view import verdicts
+from alula.cli.doctor_verdict import verdicts
 from alula.machine.facts import Machine
 from alula.machine.records import from_json
 from engines_environment import engines

@@ -95,3 +95,12 @@ def test_what_does_not_go_together_is_refused_before_the_model_is_opened(
 def test_a_cache_beyond_all_memory_is_refused(tiny_model: Path) -> None:
     with pytest.raises(ResourceError, match="key-value cache"):
         LLM(str(tiny_model), dtype="float32", speculation="off", cache_tokens=10**12)
+
+
+def test_tokens_that_do_not_exist_are_refused_before_a_grammar_is_compiled(llm: LLM) -> None:
+    """An invalid grammar would be refused by its compilation."""
+    params = SamplingParams(grammar="no grammar at all", stop_token_ids=[10**6])
+    with pytest.raises(UsageError, match="stop_token_ids holds token"):
+        llm.generate("a", params)
+    with pytest.raises(UsageError, match="grammar"):
+        llm.generate("a", SamplingParams(grammar="no grammar at all"))

@@ -69,12 +69,11 @@ class RoundPlan:
                 "only plain steps are measured",
                 "add --speculation chain:K or tree:DEPTHxWIDTH:NODES",
             )
-        deepest = max(shape.depth for shape in self.shapes.values())
-        if self.simulated is not None and len(self.simulated) > deepest:
+        if self.simulated is not None and len(self.simulated) > self.deepest:
             raise UsageError(
                 f"--simulate-acceptance names {len(self.simulated)} levels",
-                f"the deepest draft that is measured has {deepest}",
-                f"name at most {deepest}, or add a deeper --speculation",
+                f"the deepest draft that is measured has {self.deepest}",
+                f"name at most {self.deepest}, or add a deeper --speculation",
             )
         if self.longest > self.subject.shape.max_positions:
             raise UsageError(
@@ -90,12 +89,16 @@ class RoundPlan:
         return {words: tree_shape(words) for words in dict.fromkeys((OFF, *self.speculation))}
 
     @property
+    def deepest(self) -> int:
+        """Levels of the deepest draft."""
+        return max(shape.depth for shape in self.shapes.values())
+
+    @property
     def longest(self) -> int:
         """Tokens that a sequence may come to."""
         turns = 1 + self.repeats
         rounds = 2 * (_WARM_ROUNDS + self.rounds * self.repeats + _MORE * turns) + _REPLAYS
-        deepest = max(shape.depth for shape in self.shapes.values())
-        return self.context + rounds * (1 + deepest)
+        return self.context + rounds * (1 + self.deepest)
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ def measure(
     limit = _plain_bytes(decoder, plan) / bandwidth / 1e9 if bandwidth else None
     network = cache(lambda: random_network(plan.subject, decoder))
     contenders = [_Contender(plan, decoder, words, network) for words in plan.shapes]
-    steps = (1 + plan.repeats) * len(contenders)
+    steps = (1 + 2 * plan.repeats) * len(contenders)
     with frozen_heap(), progress("measuring", steps) as task:
         for contender in contenders:
             contender.run(_WARM_ROUNDS)
@@ -166,6 +169,7 @@ def measure(
         for _ in range(plan.repeats):
             for contender in contenders:
                 contender.watch(plan.rounds)
+                task.advance(1)
     plain = contenders[0].round_ms
     anatomies = []
     if plan.profile and limit is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from alula.cli.doctor_view import Block, blocks, printable, summary, verdicts
+from alula.cli.doctor_verdict import verdicts
+from alula.cli.doctor_view import Block, blocks, printable, summary
 
 
 def as_markdown(report: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from alula.cli.doctor_verdict import verdicts
 from alula.cli.doctor_view import (
     Block,
     chain_lines,
@@ -16,7 +17,6 @@ from alula.cli.doctor_view import (
     overview,
     printable,
     summary,
-    verdicts,
 )
 
 _PIPED_WIDTH = 160

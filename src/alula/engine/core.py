@@ -116,6 +116,7 @@ class Engine:
         self, prompt_ids: list[int], params: SamplingParams, prompt: str | None = None
     ) -> Request:
         """Queue a request. Raises UsageError for one that the model or the cache cannot take."""
+        self._requests.refuse_foreign_ids(prompt_ids, params)
         if params.grammar is not None:
             self.grammars.compile(params.grammar)
         with self._lock:

@@ -37,8 +37,7 @@ class Requests:
         return sequence.id in self._by_sequence
 
     def open(self, prompt_ids: list[int], params: SamplingParams, prompt: str | None) -> Request:
-        """A request without samples yet. Raises UsageError for tokens that do not exist."""
-        self._refuse_foreign_ids(prompt_ids, params)
+        """A request without samples yet."""
         seed = fresh_seed() if params.seed is None else params.seed
         request = Request(str(self._next_id), prompt, prompt_ids, params, seed)
         self._requests[request.id] = request
@@ -97,7 +96,8 @@ class Requests:
             first_token_seconds=request.first_token - request.arrived,
         )
 
-    def _refuse_foreign_ids(self, prompt_ids: list[int], params: SamplingParams) -> None:
+    def refuse_foreign_ids(self, prompt_ids: list[int], params: SamplingParams) -> None:
+        """Raise UsageError for tokens that do not exist."""
         size = self._vocab_size
         named = {
             "the prompt": prompt_ids,
